@@ -1,0 +1,40 @@
+"""The job file: one pydantic model that the command line, the engine and the Launch form share.
+
+Pure: it reads text, validates it and explains what is wrong. It starts nothing and imports neither torch nor ray.
+"""
+
+from engine.config.errors import JobError
+from engine.config.files import apply_settings, dump_job, load_job, parse_job, parse_setting
+from engine.config.job import (
+    ARMS_AVAILABLE,
+    AlgorithmConfig,
+    CheckpointConfig,
+    DevicesConfig,
+    EvalConfig,
+    Job,
+    ModelConfig,
+    Partition,
+    SamplingConfig,
+    ScheduleConfig,
+    TaskConfig,
+)
+
+__all__ = [
+    "ARMS_AVAILABLE",
+    "AlgorithmConfig",
+    "CheckpointConfig",
+    "DevicesConfig",
+    "EvalConfig",
+    "Job",
+    "JobError",
+    "ModelConfig",
+    "Partition",
+    "SamplingConfig",
+    "ScheduleConfig",
+    "TaskConfig",
+    "apply_settings",
+    "dump_job",
+    "load_job",
+    "parse_job",
+    "parse_setting",
+]

@@ -1,0 +1,102 @@
+"""Reading and writing job files: YAML 1.2, `--set key.path=value`, and back again."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from engine.config.errors import JobError, explain
+from engine.config.job import Job
+
+MAX_FILE_BYTES = 1_000_000
+"""A job file is a page of text; anything larger is the wrong file."""
+
+
+def _yaml() -> YAML:
+    # ruamel reads YAML 1.2, where 12:4 is text and 3e-4 a number; in 1.1 they are 724 and text
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False
+    return yaml
+
+
+def _read_yaml(text: str, *, source: str) -> Any:
+    try:
+        return _yaml().load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        problem = " ".join(str(error.problem or error.context or "not valid").split())
+        raise JobError({"": f"{where}not YAML: {problem}"}, source=source) from None
+    except YAMLError as error:
+        raise JobError({"": f"not YAML: {' '.join(str(error).split())}"}, source=source) from None
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`key.path=value` with the value read as YAML 1.2."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise JobError({"": f"must be key.path=value, got {text!r}"}, source="--set")
+    return path.strip(), _read_yaml(value, source=f"--set {path.strip()}")
+
+
+def apply_settings(document: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """A copy of the document with each `key.path=value` set; a path through something that is no mapping is an error."""
+    result = _copy(document)
+    for setting in settings:
+        path, value = parse_setting(setting)
+        *parents, last = path.split(".")
+        here = result
+        for part in parents:
+            if here.get(part) is None:
+                here[part] = {}
+            if not isinstance(here[part], dict):
+                raise JobError({path: f"{part!r} is not a mapping but {here[part]!r}"}, source="--set")
+            here = here[part]
+        here[last] = value
+    return result
+
+
+def _copy(value: Any) -> Any:
+    return {k: _copy(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def parse_job(text: str, settings: list[str] | None = None, *, source: str = "job") -> Job:
+    """Validate the text of a job file. Raises JobError with every problem found."""
+    document = _read_yaml(text, source=source)
+    if document is None:
+        document = {}
+    if not isinstance(document, dict):
+        raise JobError({"": f"must be a mapping of keys, got {type(document).__name__}"}, source=source)
+    try:
+        return Job.model_validate(apply_settings(document, settings or []))
+    except ValidationError as error:
+        raise explain(error, Job, source=source) from None
+
+
+def load_job(path: Path, settings: list[str] | None = None) -> Job:
+    """Read and validate a job file. Raises JobError naming the file when it cannot be read."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise JobError({"": f"is larger than {MAX_FILE_BYTES} bytes, so it is no job file"}, source=str(path))
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise JobError({"": "no such file"}, source=str(path)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError({"": f"cannot be read: {error}"}, source=str(path)) from None
+    return parse_job(text, settings, source=str(path))
+
+
+def dump_job(job: Job) -> str:
+    """The resolved job as YAML that `parse_job` reads back to an equal job."""
+    document = job.model_dump(mode="json")
+    if job.devices.partition != "auto":
+        document["devices"]["partition"] = str(job.devices.partition)
+    stream = io.StringIO()
+    _yaml().dump(document, stream)
+    return stream.getvalue()
