@@ -4,7 +4,7 @@ Pure: it reads text, validates it and explains what is wrong. It starts nothing 
 """
 
 from engine.config.errors import JobError
-from engine.config.files import apply_settings, dump_job, load_job, parse_job, parse_setting
+from engine.config.files import apply_settings, check_job, dump_job, load_job, parse_job, parse_setting
 from engine.config.job import (
     ARMS_AVAILABLE,
     AlgorithmConfig,
@@ -33,6 +33,7 @@ __all__ = [
     "ScheduleConfig",
     "TaskConfig",
     "apply_settings",
+    "check_job",
     "dump_job",
     "load_job",
     "parse_job",

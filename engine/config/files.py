@@ -20,8 +20,7 @@ MAX_FILE_BYTES = 1_000_000
 def _yaml() -> YAML:
     # ruamel reads YAML 1.2, where 12:4 is text and 3e-4 a number; in 1.1 they are 724 and text
     yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     return yaml
 
 
@@ -46,7 +45,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def apply_settings(document: dict[str, Any], settings: list[str]) -> dict[str, Any]:
-    """A copy of the document with each `key.path=value` set; a path through something that is no mapping is an error."""
+    """A copy of the document with each `key.path=value` set. Raises JobError for a path through a plain value."""
     result = _copy(document)
     for setting in settings:
         path, value = parse_setting(setting)
@@ -73,8 +72,13 @@ def parse_job(text: str, settings: list[str] | None = None, *, source: str = "jo
         document = {}
     if not isinstance(document, dict):
         raise JobError({"": f"must be a mapping of keys, got {type(document).__name__}"}, source=source)
+    return check_job(apply_settings(document, settings or []), source=source)
+
+
+def check_job(document: dict[str, Any], *, source: str = "job") -> Job:
+    """Validate a mapping as a job. Raises JobError with every problem found."""
     try:
-        return Job.model_validate(apply_settings(document, settings or []))
+        return Job.model_validate(document)
     except ValidationError as error:
         raise explain(error, Job, source=source) from None
 

@@ -330,7 +330,9 @@ class Job(Strict):
             if schedule.consume == "stream":
                 raise ValueError("schedule.consume 'stream' has no meaning for arm 'colocated'; allowed: whole_batch")
         elif self.device_count < 2:
-            raise ValueError(f"devices.count {devices.count} leaves no device for one of the pools; allowed: at least 2")
+            raise ValueError(
+                f"devices.count {devices.count} leaves no device for one of the pools; allowed: at least 2"
+            )
         if isinstance(devices.partition, Partition) and devices.count not in ("auto", devices.partition.total):
             raise ValueError(
                 f"devices.partition '{devices.partition}' needs {devices.partition.total} devices, devices.count says "

@@ -1,0 +1,190 @@
+"""Live: is my job healthy? Numbers, timeline, attention and learning of one run, and the controls to steer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from app import control_view, detail, header, history_view, live_view, samples_view, session, states
+from app.ledger_view import ledger, logs
+from app.live_frame import Frame, View, read_frame, refreshed
+from app.numbers import seconds_left
+from app.run_job import prompts_per_step
+from app.status import symbol
+from storage.database import StorageError, TelemetryMissing
+from storage.reader import TelemetryReader
+from storage.records import Command, RunRow
+from storage.words import TERMINAL
+
+WINDOWS: dict[str, float | None] = {"1 min": 60.0, "5 min": 300.0, "30 min": 1800.0, "All": None}
+HISTORY_EVERY_S = 3.0
+"""Charts over the whole run change slowly; redrawing them every second would only cost."""
+
+CLOCK = session.page_clock()
+DATA = session.data_dir()
+
+
+def view_of(run_id: str) -> View:
+    """What the reader chose, from the widgets that were drawn last."""
+    window = WINDOWS.get(st.session_state.get("timeline_window") or "5 min", 300.0)
+    zoom = (st.session_state.get(live_view.timeline_key(run_id)) or {}).get("viewport")
+    viewport = None
+    if zoom:
+        low, high = (CLOCK.from_axis(edge) for edge in zoom)
+        viewport = (low, high) if high > low else None
+    return View(window_s=window, viewport=viewport, opened=st.session_state.get(f"_opened:{run_id}"))
+
+
+def read(run_id: str) -> tuple[Frame | None, StorageError | None]:
+    """The newest frame, or the last good one and why it is not newer. A run that is over is read once per view."""
+    slot = f"_frame:{run_id}"
+    last, settled, last_view = st.session_state.get(slot, (None, None, None))
+    view, now = view_of(run_id), session.now()
+    if last is not None and last.run.state in TERMINAL and view == last_view:
+        return refreshed(last, now), None
+    try:
+        with TelemetryReader(DATA.telemetry_db) as reader:
+            run = reader.run(run_id)
+            if run is None:
+                return last, None
+            frame, settled = read_frame(reader, run, view, now=now, last=last, settled=settled)
+    except StorageError as error:
+        return last, error
+    st.session_state[slot] = (frame, settled, view)
+    return frame, None
+
+
+def mailbox(run_id: str) -> list[Command]:
+    """The run's commands, and none when the mailbox cannot be read: the panel says so where it sends."""
+    try:
+        return control_view.commands_of(run_id)
+    except StorageError as error:
+        st.error(f"Commands cannot be read: {error}", icon=symbol("database_off"))
+        return []
+
+
+def now_part(run_id: str, drawn_state: str) -> None:
+    """Status, banners, numbers, timeline and attention: what changes every second."""
+    frame, problem = read(run_id)
+    if problem is not None:
+        states.storage_problem(problem, kept_frame=frame is not None)
+    if frame is None:
+        return
+    if frame.state != drawn_state and problem is None:
+        st.rerun()
+    header.status_line(frame.run, frame.state, frame.engine, frame.read_at, seconds_left(frame.run, frame.steps))
+    live_view.banners(frame, CLOCK)
+    live_view.numbers(frame, prompts_per_step(frame.run.job))
+    left, right = st.columns([3, 1], gap="small")
+    with left, st.container(border=True, height="stretch", key="timeline"):
+        head = st.columns([3, 2], vertical_alignment="center")
+        head[0].markdown("**What every device is doing**")
+        with head[1].container(horizontal=True, horizontal_alignment="right"):
+            st.segmented_control(
+                "Window",
+                list(WINDOWS),
+                default="5 min",
+                required=True,
+                key="timeline_window",
+                label_visibility="collapsed",
+            )
+        if not frame.devices and frame.as_of is None:
+            states.no_spans(frame.run)
+        else:
+            opened = st.session_state.get(f"_opened:{run_id}")
+            if opened and st.button("All rows", icon=symbol("arrow_back"), key="timeline_all_rows"):
+                st.session_state[f"_opened:{run_id}"] = None
+                st.rerun(scope="fragment")
+            live_view.timeline_chart(
+                frame, mailbox(run_id), CLOCK, follow="back to live" if frame.live else "reset zoom"
+            )
+    with right, st.container(border=True, height="stretch", key="attention"):
+        live_view.attention_cards(frame, CLOCK)
+
+
+def control_part(run_id: str) -> None:
+    """Controls and the log of commands."""
+    kept = st.session_state.get(f"_frame:{run_id}")
+    if kept is None:
+        return
+    frame: Frame = kept[0]
+    commands = mailbox(run_id)
+    left, right = st.columns([2, 3], gap="small")
+    with left, st.container(border=True, height="stretch", key="control"):
+        control_view.control_panel(frame.run, frame.state, prompts_per_step(frame.run.job), commands)
+    with right, st.container(border=True, height="stretch", key="commands"):
+        control_view.command_log(commands, CLOCK)
+
+
+def history_part(run_id: str) -> None:
+    """What covers the whole run."""
+    kept = st.session_state.get(f"_frame:{run_id}")
+    if kept is None:
+        return
+    frame: Frame = kept[0]
+    try:
+        with TelemetryReader(DATA.telemetry_db) as reader:
+            history_view.where_time_is_lost(frame, reader, CLOCK)
+    except StorageError:
+        history_view.where_time_is_lost(frame, None, CLOCK)
+    history_view.how_it_learns(frame)
+
+
+def samples_part(run: RunRow) -> None:
+    """Prompts and answers, read when the reader asks."""
+    try:
+        with TelemetryReader(DATA.telemetry_db) as reader:
+            samples_view.samples(reader, run, CLOCK)
+    except StorageError as error:
+        st.error(str(error), icon=symbol("database_off"))
+
+
+def every(seconds: float | None, part: Callable[..., None], *arguments: object) -> None:
+    """Run one part of the page again by itself."""
+    st.fragment(part, run_every=seconds)(*arguments)
+
+
+def page() -> None:
+    """The whole page, top to bottom."""
+    try:
+        with TelemetryReader(DATA.telemetry_db) as reader:
+            runs = reader.runs()
+            named = session.run_in_url()
+            run = session.choose_run(runs, named)
+            if run is None and named is not None:
+                run = reader.run(named)
+            devices = len(reader.devices(run.run_id)) if run else 0
+    except TelemetryMissing as error:
+        header.title_and_picker("Live", "Is my job healthy?", [], None, CLOCK)
+        states.no_database(error)
+        return
+    except StorageError as error:
+        header.title_and_picker("Live", "Is my job healthy?", [], None, CLOCK)
+        states.storage_problem(error, kept_frame=False)
+        return
+    header.title_and_picker("Live", "Is my job healthy?", runs, run, CLOCK)
+    if run is None:
+        if named is not None:
+            states.unknown_run(named, runs, CLOCK)
+        else:
+            states.no_runs(DATA.root)
+        return
+    session.look_at(run.run_id)
+    frame, _ = read(run.run_id)
+    live = frame is None or frame.live or frame.run.state not in TERMINAL
+    interval = detail.refresh_interval_s(devices) if live else None
+    every(interval, now_part, run.run_id, frame.state if frame else run.state)
+    every(interval, control_part, run.run_id)
+    every(HISTORY_EVERY_S if live else None, history_part, run.run_id)
+    with st.expander("Samples: prompts, answers and rewards", icon=symbol("forum"), expanded=True, key="samples"):
+        every(None, samples_part, run)
+    ledger(frame, CLOCK)
+    with st.expander("Worker log", icon=symbol("article"), key="logs"):
+        every(interval, logs, run.run_id, CLOCK)
+    st.page_link(
+        states.LAUNCH_PAGE, label="Clone this run", icon=symbol("content_copy"), query_params={"clone": run.run_id}
+    )
+
+
+page()

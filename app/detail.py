@@ -1,0 +1,252 @@
+"""Level of detail: how finely a window of a run is read and drawn. Pure functions; they never open a database.
+
+The pictures show the majority of a bin and so hide short idle time; every number comes from the exact sums instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from storage.records import DeviceRow, DeviceState, Span
+from storage.words import COLUMNS, RESOLUTIONS_S, column_index
+
+MAX_BINS = 1200
+"""About the pixels of a wide chart: more bins than pixels cost and show nothing."""
+
+MAX_CELLS = 60_000
+"""Rows x bins that a browser redraws without stutter (measured: 0.08 s of its main thread)."""
+
+MAX_RAW_SPANS = 20_000
+"""Up to here raw spans are read and binned within a refresh; above, rollups answer faster."""
+
+MAX_DEVICE_ROWS = 64
+"""More rows than this are thinner than a label, so devices are grouped."""
+
+NO_DATA = 0
+"""Cell code of a bin without telemetry; column c of `COLUMNS` has code c + 1."""
+
+REFRESH_S = ((32, 1.0), (256, 2.0), (math.inf, 5.0))
+"""Up to so many devices: seconds between refreshes, which keeps the page's own cost level as runs grow."""
+
+EPSILON = 1e-9
+
+
+def refresh_interval_s(devices: int) -> float:
+    """Seconds between two refreshes of a page that shows so many devices."""
+    return next(seconds for limit, seconds in REFRESH_S if devices <= limit)
+
+
+def snap(seconds: float) -> float:
+    """The smallest number of the series ..., 0.1, 0.2, 0.5, 1, 2, 5, 10, ... that is not below `seconds`.
+
+    Raises ValueError unless `seconds` is positive and finite.
+    """
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"a bin must be positive and finite, got {seconds!r}")
+    decade = 10.0 ** math.floor(math.log10(seconds))
+    factor = next(f for f in (1, 2, 5, 10) if f * decade >= seconds * (1 - EPSILON))
+    return float(f"{factor * decade:.6g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How one window is read and drawn. Bins are aligned to multiples of `bin_s`: same window, same picture."""
+
+    source: Literal["raw", "rollup"]
+    """Raw spans, or rollups of `resolution_s`."""
+    resolution_s: int | None
+    """Length of the rollup bins that are read, seconds; None for raw spans."""
+    bin_s: float
+    """Length of a drawn bin, seconds."""
+    first: int
+    """Number of the first drawn bin: it starts at `first * bin_s`, unix seconds."""
+    bins: int
+    """Drawn bins."""
+
+    @property
+    def t0(self) -> float:
+        """Start of the drawn window, unix seconds."""
+        return self.first * self.bin_s
+
+    @property
+    def t1(self) -> float:
+        """End of the drawn window, unix seconds."""
+        return (self.first + self.bins) * self.bin_s
+
+
+def max_bins(rows: int) -> int:
+    """Bins that may be drawn for so many rows."""
+    return max(1, min(MAX_BINS, MAX_CELLS // max(rows, 1)))
+
+
+def _aligned(t0: float, t1: float, bin_s: float) -> tuple[int, int]:
+    first = math.floor(t0 / bin_s + EPSILON)
+    last = math.ceil(t1 / bin_s - EPSILON)
+    return first, max(1, last - first)
+
+
+def plan_window(
+    t0: float, t1: float, *, rows: int, spans: int, target_bins: int | None = None, finest_s: int | None = None
+) -> Plan:
+    """The plan for drawing [t0, t1) with `rows` rows when `spans` raw spans lie in it (counted up to 20k or so).
+
+    target_bins: fewer bins than the most. finest_s: the finest rollups that are left, or None when the raw spans are.
+    Raises ValueError unless t1 > t0.
+    """
+    if not t1 > t0:
+        raise ValueError(f"a window must end after its start {t0!r}, got {t1!r}")
+    # one bin less, because alignment may add a partial bin at either end
+    most = max(1, min(max_bins(rows), target_bins or MAX_BINS) - 1)
+    wanted = (t1 - t0) / most
+    if spans <= MAX_RAW_SPANS and finest_s is None:
+        bin_s = snap(wanted)
+        first, bins = _aligned(t0, t1, bin_s)
+        return Plan(source="raw", resolution_s=None, bin_s=bin_s, first=first, bins=bins)
+    left = [res for res in RESOLUTIONS_S if finest_s is None or res >= finest_s] or [RESOLUTIONS_S[-1]]
+    resolution = next((res for res in left if max(rows, 1) * (t1 - t0) / res <= MAX_CELLS), left[-1])
+    # a drawn bin holds a whole number of rollup bins, or the sums would have to be split
+    bin_s = resolution * snap(max(1.0, wanted / resolution))
+    first, bins = _aligned(t0, t1, bin_s)
+    return Plan(source="rollup", resolution_s=resolution, bin_s=bin_s, first=first, bins=bins)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row of a chart: a device, or the devices of a node or pool."""
+
+    label: str
+    """Shown on the axis."""
+    devices: tuple[int, ...]
+    """Indices inside the run."""
+    key: str
+    """Stable name, sent back when the row is opened."""
+
+
+def device_label(row: DeviceRow) -> str:
+    """ "device 3 · rollout"; without pools only the device."""
+    return f"device {row.device}" + (f" · {row.pool}" if row.pool else "")
+
+
+def chart_rows(devices: Sequence[DeviceRow], *, opened: str | None = None) -> list[Row]:
+    """A row a device up to 64; above, a row a node; above 64 nodes, a row a pool. `opened` is the key of a group whose
+    devices are shown instead (grouped again when they are still too many)."""
+    pools = {"rollout": 0, "train": 1}
+    ordered = sorted(devices, key=lambda d: (pools.get(d.pool or "", 2), d.device))
+    if len(ordered) <= MAX_DEVICE_ROWS:
+        return [Row(label=device_label(d), devices=(d.device,), key=f"device:{d.device}") for d in ordered]
+    by_node = _grouped(ordered, "node", lambda d: d.node)
+    rows = by_node if len(by_node) <= MAX_DEVICE_ROWS else _grouped(ordered, "pool", lambda d: d.pool or "no pool")
+    chosen = next((row for row in rows if row.key == opened), None)
+    if chosen is None:
+        return rows
+    inside = [d for d in ordered if d.device in set(chosen.devices)]
+    if len(inside) <= MAX_DEVICE_ROWS:
+        return chart_rows(inside)
+    return _grouped(inside, "node", lambda d: d.node)[:MAX_DEVICE_ROWS]
+
+
+def _grouped(devices: Sequence[DeviceRow], what: str, name_of: Callable[[DeviceRow], str]) -> list[Row]:
+    members: dict[str, list[int]] = {}
+    for device in devices:
+        members.setdefault(name_of(device), []).append(device.device)
+    return [
+        Row(label=f"{name} ({len(indices)})", devices=tuple(indices), key=f"{what}:{name}")
+        for name, indices in members.items()
+    ]
+
+
+def open_spans(run_id: str, states: Iterable[DeviceState], until: float) -> list[Span]:
+    """The open span of each device as a span that ends where its worker last said so, at most at `until`.
+
+    What a silent worker does after that is unknown, and unknown is drawn as no data.
+    """
+    return [
+        Span(
+            run_id=run_id,
+            device=s.device,
+            t0=s.since,
+            t1=min(s.seen_at, until),
+            kind=s.kind,
+            role=s.role,
+            cause=s.cause,
+            version=s.version,
+            step=s.step,
+        )
+        for s in states
+        if min(s.seen_at, until) > s.since
+    ]
+
+
+def bin_spans(spans: Sequence[Span], rows: Sequence[Row], plan: Plan) -> np.ndarray:
+    """float64 [rows, bins, COLUMNS]: exact seconds of each column in each bin; spans outside the window add nothing."""
+    columns = len(COLUMNS)
+    shape = (len(rows), plan.bins, columns)
+    if not spans or not rows:
+        return np.zeros(shape)
+    row_of = {device: index for index, row in enumerate(rows) for device in row.devices}
+    kept = [s for s in spans if s.device in row_of and s.t1 > plan.t0 and s.t0 < plan.t1]
+    if not kept:
+        return np.zeros(shape)
+    # relative to the window, so that a float64 keeps its microseconds
+    start = (np.array([s.t0 for s in kept]) - plan.t0).clip(min=0.0) / plan.bin_s
+    end = ((np.array([s.t1 for s in kept]) - plan.t0) / plan.bin_s).clip(max=plan.bins)
+    base = np.array([row_of[s.device] * plan.bins * columns + column_index(s.kind, s.role, s.cause) for s in kept])
+    first = np.minimum(np.floor(start).astype(np.int64), plan.bins - 1)
+    last = np.clip(np.ceil(end).astype(np.int64), first + 1, plan.bins)
+    pieces = last - first
+    owner = np.repeat(np.arange(len(kept)), pieces)
+    offset = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    bins = first[owner] + offset
+    overlap = np.minimum(end[owner], bins + 1) - np.maximum(start[owner], bins)
+    cells = np.bincount(
+        base[owner] + bins * columns, weights=np.maximum(overlap, 0.0) * plan.bin_s, minlength=math.prod(shape)
+    )
+    return cells.reshape(shape)
+
+
+def bin_rollups(bins: np.ndarray, ms: np.ndarray, rows: Sequence[Row], plan: Plan) -> np.ndarray:
+    """float64 [rows, bins, COLUMNS]: exact seconds, from rollup bins int64 [n] and ms [n, devices, COLUMNS].
+
+    Raises ValueError when a drawn bin does not hold whole rollup bins.
+    """
+    if plan.resolution_s is None or (plan.bin_s / plan.resolution_s) % 1:
+        raise ValueError(f"bins of {plan.bin_s} s do not hold whole rollup bins of {plan.resolution_s} s")
+    result = np.zeros((len(rows), plan.bins, len(COLUMNS)))
+    target = bins // round(plan.bin_s / plan.resolution_s) - plan.first
+    inside = (target >= 0) & (target < plan.bins)
+    for index, row in enumerate(rows):
+        known = [d for d in row.devices if d < ms.shape[1]]
+        if known and inside.any():
+            np.add.at(result[index], target[inside], ms[inside][:, known].sum(axis=1) / 1000.0)
+    return result
+
+
+def majority(seconds: np.ndarray) -> np.ndarray:
+    """uint8 [rows, bins]: code of the column that holds most of each bin, `NO_DATA` where nothing is known.
+
+    Ties go to the earlier column, which is the busier one.
+    """
+    codes = (seconds.argmax(axis=2) + 1).astype(np.uint8)
+    codes[seconds.sum(axis=2) <= 0] = NO_DATA
+    return codes
+
+
+def idle_share(seconds: np.ndarray, idle_columns: slice) -> np.ndarray:
+    """float64 [rows, bins]: exact idle share of the known time of each bin, NaN where nothing is known."""
+    known = seconds.sum(axis=2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(known > 0, seconds[:, :, idle_columns].sum(axis=2) / known, np.nan)
+
+
+def gaps(codes: np.ndarray) -> list[tuple[int, int, int]]:
+    """(row, first bin, bins) of every stretch without data."""
+    found = []
+    for row, line in enumerate(codes == NO_DATA):
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], line.view(np.int8), [0]))))
+        found += [(row, int(a), int(b - a)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    return found

@@ -1,0 +1,135 @@
+"""Where time is lost: the bubble heatmap (device x time, exact idle share) and lost time by cause. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from app import palette
+from app.clock import PageClock, device_time
+from app.detail import Plan, Row
+from storage.words import IDLE_COLUMNS, USEFUL_COLUMNS
+
+ROW_HEIGHTS_PX = (8, 40)
+MAP_HEIGHT_PX = 220
+EVERY_LABEL_ROWS = 24
+OVERHEAD_COLOUR = "#9AA1AF"
+"""Time that is neither useful nor idle, such as the optimizer or a weight sync: shown apart, in grey."""
+
+MAX_CAUSES = 10
+"""Rows of the chart; the rest is below a pixel."""
+
+MIN_CAUSE_SHARE = 0.0005
+"""A cause below half a per mille of the devices' time is noise of the clocks."""
+
+
+def bubble_heatmap(share: np.ndarray, rows: Sequence[Row], plan: Plan, *, clock: PageClock) -> go.Figure:
+    """share: float [rows, bins], 0 to 1, NaN where nothing is known (left blank, never drawn as idle)."""
+    low, high = ROW_HEIGHTS_PX
+    row_px = min(high, max(low, MAP_HEIGHT_PX // max(len(rows), 1)))
+    step = max(1, -(-len(rows) // EVERY_LABEL_ROWS))
+    figure = go.Figure(
+        go.Heatmap(
+            # three digits are finer than a colour can show, and equal digits are an equal figure
+            z=np.round(share, 3).astype(np.float32),
+            x0=clock.axis(plan.t0 + plan.bin_s / 2),
+            dx=plan.bin_s * 1000.0,
+            y0=0,
+            dy=1,
+            zmin=0,
+            zmax=1,
+            colorscale=_scale(palette.HEAT_LIGHT),
+            meta={"dark": {"colorscale": _scale(palette.HEAT_DARK)}},
+            xgap=1 if plan.bins <= 200 else 0,
+            ygap=2 if row_px > 10 else 1,
+            hoverongaps=False,
+            hovertemplate="%{x|%H:%M:%S}<br>idle %{z:.0%}<extra></extra>",
+            colorbar={
+                "title": {"text": "idle", "side": "top"},
+                "tickformat": ".0%",
+                "thickness": 10,
+                "len": 1,
+                "outlinewidth": 0,
+                "tickvals": [0, 0.5, 1],
+            },
+        )
+    )
+    figure.update_layout(
+        height=max(len(rows) * row_px, 90) + 44,
+        margin={"l": 130, "r": 8, "t": 8, "b": 36},
+        uirevision="bubbles",
+        xaxis={
+            "type": "date",
+            "showgrid": False,
+            "zeroline": False,
+            "tickformat": "%H:%M:%S",
+            "nticks": 6,
+            "range": [clock.axis(plan.t0), clock.axis(plan.t1)],
+        },
+        yaxis={
+            "range": [len(rows) - 0.5, -0.5],
+            "tickvals": list(range(0, len(rows), step)),
+            "fixedrange": True,
+            "ticktext": [row.label for row in rows[::step]],
+            "showgrid": False,
+            "zeroline": False,
+        },
+    )
+    return figure
+
+
+def _scale(colours: Sequence[str]) -> list[list[object]]:
+    return [[i / (len(colours) - 1), colour] for i, colour in enumerate(colours)]
+
+
+def lost_time(seconds: Mapping[str, float]) -> list[tuple[str, str, float]]:
+    """(label, colour, device-seconds), most first: each cause of idle time, and each kind of overhead."""
+    found = [
+        (palette.CAUSE_LABELS[cause], palette.CAUSE_COLOURS[cause], seconds.get(column, 0.0))
+        for column in IDLE_COLUMNS
+        if (cause := column.removeprefix("idle_"))
+    ]
+    found += [
+        (f"{palette.label(column)} (overhead)", OVERHEAD_COLOUR, value)
+        for column, value in seconds.items()
+        if column not in IDLE_COLUMNS and column not in USEFUL_COLUMNS
+    ]
+    total = sum(seconds.values())
+    kept = [item for item in found if total > 0 and item[2] / total >= MIN_CAUSE_SHARE]
+    return sorted(kept, key=lambda item: -item[2])[:MAX_CAUSES]
+
+
+def causes(seconds: Mapping[str, float]) -> go.Figure:
+    """Bars of `lost_time`, in share of all device time and in device-time. seconds: column -> device-seconds."""
+    total = sum(seconds.values())
+    items = lost_time(seconds)
+    shares = [value / total for _, _, value in items]
+    figure = go.Figure(
+        go.Bar(
+            orientation="h",
+            x=shares,
+            y=[label for label, _, _ in items],
+            marker={
+                "color": [colour for _, colour, _ in items],
+                "line": {"width": 1, "color": "rgba(128,132,142,0.6)"},
+            },
+            text=[f"{share:.1%} · {device_time(value)}" for share, (_, _, value) in zip(shares, items, strict=True)],
+            textposition="outside",
+            cliponaxis=False,
+            hovertemplate="%{y}<br>%{text}<extra></extra>",
+            name="share of device time",
+        )
+    )
+    figure.update_layout(
+        height=max(120, 34 * len(items) + 24),
+        margin={"l": 8, "r": 120, "t": 4, "b": 8},
+        bargap=0.35,
+        showlegend=False,
+        dragmode=False,
+        uirevision="causes",
+        xaxis={"visible": False, "range": [0, max(shares, default=1.0)], "fixedrange": True},
+        yaxis={"autorange": "reversed", "automargin": True, "showgrid": False, "fixedrange": True, "ticksuffix": "  "},
+    )
+    return figure

@@ -1,0 +1,224 @@
+"""The timeline of a run: a raster of what each device is doing, steps and commands above it. Pure.
+
+One heatmap with discrete colours draws a hundred thousand spans as fast as a thousand; missing telemetry is hatched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from app import palette
+from app.clock import PageClock
+from app.detail import NO_DATA, Plan, Row, gaps
+from storage.records import Command, StepRow
+from storage.words import COLUMNS, IDLE_COLUMNS
+
+ROW_HEIGHTS_PX = (9, 44)
+"""A thin row is still seen, a thick one does not shout."""
+
+RASTER_HEIGHT_PX = 330
+"""Aimed at for all rows together."""
+
+MARKS_HEIGHT_PX = 22
+"""Strip of step and command marks above the raster."""
+
+MARGINS = {"l": 130, "r": 16, "t": 52, "b": 32}
+
+MAX_MARKS = 240
+"""More step marks than this touch each other; the newest are kept."""
+
+EVERY_LABEL_ROWS = 34
+"""Up to here each row has its label, above every other one and so on."""
+
+CODES = ("no data", *palette.LABELS)
+"""Label of each cell code."""
+
+
+def timeline(
+    codes: np.ndarray,
+    rows: Sequence[Row],
+    plan: Plan,
+    *,
+    window: tuple[float, float],
+    clock: PageClock,
+    steps: Sequence[StepRow] = (),
+    commands: Sequence[Command] = (),
+) -> go.Figure:
+    """codes: uint8 [rows, bins] of `detail.majority`. window: unix seconds shown at first; zoom may go beyond it."""
+    figure = go.Figure()
+    figure.add_trace(_raster(codes, rows, plan, clock))
+    _hatch(figure, codes, plan, clock)
+    _legend(figure, codes)
+    _marks(figure, steps, commands, window, clock)
+    raster_px = len(rows) * _row_height(len(rows))
+    height = raster_px + MARKS_HEIGHT_PX + MARGINS["t"] + MARGINS["b"]
+    split = raster_px / (raster_px + MARKS_HEIGHT_PX)
+    step = max(1, -(-len(rows) // EVERY_LABEL_ROWS))
+    figure.update_layout(
+        height=height,
+        margin=MARGINS,
+        uirevision="timeline",
+        hovermode="closest",
+        dragmode="zoom",
+        bargap=0,
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "y": 1,
+            "yref": "container",
+            "yanchor": "top",
+            "itemclick": False,
+            "itemdoubleclick": False,
+            "itemsizing": "constant",
+            "traceorder": "normal",
+        },
+        xaxis={
+            "type": "date",
+            "range": [clock.axis(window[0]), clock.axis(window[1])],
+            "showgrid": False,
+            "tickformat": "%H:%M:%S",
+            "ticks": "outside",
+            "ticklen": 4,
+            "nticks": 8,
+            "zeroline": False,
+        },
+        yaxis={
+            "domain": [0, split],
+            "range": [len(rows) - 0.5, -0.5],
+            "tickvals": list(range(0, len(rows), step)),
+            "ticktext": [row.label for row in rows[::step]],
+            "showgrid": False,
+            "zeroline": False,
+            "fixedrange": True,
+        },
+        yaxis2={"domain": [split, 1], "range": [0, 1], "visible": False, "fixedrange": True},
+    )
+    return figure
+
+
+def _row_height(rows: int) -> int:
+    low, high = ROW_HEIGHTS_PX
+    return min(high, max(low, RASTER_HEIGHT_PX // max(rows, 1)))
+
+
+def _raster(codes: np.ndarray, rows: Sequence[Row], plan: Plan, clock: PageClock) -> go.Heatmap:
+    count = len(CODES)
+    colours = ["rgba(0,0,0,0)", *(palette.COLOURS[column] for column in COLUMNS)]
+    scale = [[edge, colour] for i, colour in enumerate(colours) for edge in (i / count, (i + 1) / count)]
+    return go.Heatmap(
+        z=codes,
+        x0=clock.axis(plan.t0 + plan.bin_s / 2),
+        dx=plan.bin_s * 1000.0,
+        y0=0,
+        dy=1,
+        zmin=-0.5,
+        zmax=count - 0.5,
+        colorscale=scale,
+        showscale=False,
+        ygap=2 if _row_height(len(rows)) > 12 else 1,
+        customdata=None,
+        meta={"labels": list(CODES)},
+        hovertemplate="%{x|%H:%M:%S}<br><b>%{text}</b><extra></extra>",
+        name="",
+    )
+
+
+def _hatch(figure: go.Figure, codes: np.ndarray, plan: Plan, clock: PageClock) -> None:
+    missing = gaps(codes)
+    if not missing:
+        return
+    figure.add_trace(
+        go.Bar(
+            orientation="h",
+            y=[row for row, _, _ in missing],
+            base=[clock.axis(plan.t0 + first * plan.bin_s) for _, first, _ in missing],
+            x=[bins * plan.bin_s * 1000.0 for _, _, bins in missing],
+            width=0.92,
+            marker={
+                "color": palette.NO_DATA_FILL,
+                "line": {"width": 0},
+                "pattern": {
+                    "shape": "/",
+                    "fgcolor": palette.NO_DATA_LINE,
+                    "bgcolor": palette.NO_DATA_FILL,
+                    "size": 7,
+                    "solidity": 0.2,
+                    "fillmode": "replace",
+                },
+            },
+            hovertemplate="no data<extra></extra>",
+            showlegend=False,
+            name="no data",
+        )
+    )
+
+
+def _legend(figure: go.Figure, codes: np.ndarray) -> None:
+    present = set(np.unique(codes).tolist())
+    for code, column in enumerate(COLUMNS, start=1):
+        if code in present and column not in IDLE_COLUMNS:
+            figure.add_trace(_swatch(palette.label(column), palette.COLOURS[column]))
+    if present & {COLUMNS.index(column) + 1 for column in IDLE_COLUMNS}:
+        figure.add_trace(_swatch("idle", palette.IDLE_COLOUR))
+    if NO_DATA in present:
+        figure.add_trace(_swatch("no data", "rgba(128,132,142,0.35)", symbol="hash-open"))
+
+
+def _swatch(name: str, colour: str, symbol: str = "square") -> go.Scatter:
+    return go.Scatter(
+        x=[None],
+        y=[None],
+        yaxis="y2",
+        mode="markers",
+        name=name,
+        marker={"symbol": symbol, "size": 11, "color": colour, "line": {"width": 1, "color": "rgba(128,132,142,0.8)"}},
+        hoverinfo="skip",
+    )
+
+
+def _marks(
+    figure: go.Figure,
+    steps: Sequence[StepRow],
+    commands: Sequence[Command],
+    window: tuple[float, float],
+    clock: PageClock,
+) -> None:
+    shown = [s for s in steps if window[0] <= s.t_end <= window[1]][-MAX_MARKS:]
+    if shown:
+        figure.add_trace(
+            go.Scatter(
+                x=[clock.axis(s.t_end) for s in shown],
+                y=[0.3] * len(shown),
+                yaxis="y2",
+                mode="markers",
+                name="step",
+                marker={"symbol": "triangle-down", "size": 7, "color": "#8A909C"},
+                text=[_step_text(s) for s in shown],
+                hovertemplate="%{text}<extra></extra>",
+                showlegend=True,
+            )
+        )
+    asked = [(c, at) for c in commands if (at := c.applied_at or c.created_at) and window[0] <= at <= window[1]]
+    if asked:
+        figure.add_trace(
+            go.Scatter(
+                x=[clock.axis(at) for _, at in asked],
+                y=[0.5] * len(asked),
+                yaxis="y2",
+                mode="markers",
+                name="command",
+                marker={"symbol": "diamond", "size": 10, "color": "#C04BE8", "line": {"width": 1, "color": "#FFFFFF"}},
+                text=[f"{c.kind} · {c.who} · {c.state}" for c, _ in asked],
+                hovertemplate="%{text}<br>%{x|%H:%M:%S}<extra></extra>",
+                showlegend=True,
+            )
+        )
+
+
+def _step_text(step: StepRow) -> str:
+    reward = "" if step.reward_mean is None else f" · reward {step.reward_mean:.2f}"
+    lag = "" if step.lag_max is None else f" · lag up to {step.lag_max}"
+    return f"step {step.step} · {step.t_end - step.t_start:.1f} s{reward}{lag}"

@@ -1,0 +1,97 @@
+"""The head of a page: title, run picker, status as icon and word, heartbeat, and a link that can be copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app.clock import PageClock, duration
+from app.session import look_at
+from app.status import RUN_STATUS, symbol
+from storage.records import EngineRow, RunRow
+
+REAL_KINDS = ("cpu", "cuda")
+"""Runs of any other kind must never be taken for measurements."""
+
+# the address changes only when the reader clicks, so this needs no data
+_COPY = """
+export default function({ parentElement }) {
+  if (parentElement.querySelector("button")) return;
+  const button = document.createElement("button");
+  const show = (text) => { button.textContent = text; };
+  button.type = "button";
+  button.title = "Copy the address of this run";
+  button.style.cssText = "font: inherit; font-size: .85rem; color: var(--st-link-color); background: none; border: 0;" +
+    "padding: 0; cursor: pointer; white-space: nowrap;";
+  show("Copy link");
+  button.onclick = async () => {
+    try { await navigator.clipboard.writeText(window.location.href); show("Copied"); }
+    catch { window.prompt("Copy this address", window.location.href); }
+    setTimeout(() => show("Copy link"), 2000);
+  };
+  parentElement.append(button);
+}
+"""
+_copy_link = st.components.v2.component("bidirl_copy_link", js=_COPY, isolate_styles=False)
+
+
+def title_and_picker(title: str, question: str, runs: Sequence[RunRow], run: RunRow | None, clock: PageClock) -> None:
+    """Title on the left; on the right the picker, which writes the run into the URL."""
+    left, right = st.columns([5, 4], vertical_alignment="bottom", gap="medium")
+    with left:
+        st.title(title, anchor=False)
+        st.caption(question)
+    if not runs:
+        return
+    ids = [r.run_id for r in runs]
+    by_id = {r.run_id: r for r in runs}
+    chosen = right.selectbox(
+        "Run",
+        ids,
+        index=ids.index(run.run_id) if run else None,
+        format_func=lambda run_id: _option(by_id[run_id], clock),
+        placeholder="choose a run",
+        key=f"run_picker:{run.run_id if run else ''}",
+    )
+    if chosen and (run is None or chosen != run.run_id):
+        look_at(chosen)
+        st.rerun()
+
+
+def _option(run: RunRow, clock: PageClock) -> str:
+    made = f" · {clock.moment(run.created_at)}" if run.created_at is not None else ""
+    return f"{run.name} · {run.run_id}{made}"
+
+
+def status_line(run: RunRow, state: str, engine: EngineRow | None, now: float, left_s: float | None) -> None:
+    """Status badge, EMULATED where it applies, progress in steps, time left, heartbeat age, copy link."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="status_line"):
+        status = RUN_STATUS[state]
+        st.badge(status.word, icon=symbol(status.icon), color=status.colour)
+        if run.kind and run.kind not in REAL_KINDS:
+            st.badge(run.kind.upper(), icon=symbol("science"), color="violet")
+        st.markdown(" · ".join(facts(run, left_s)), width="content")
+        if engine is not None and engine.beat_at is not None:
+            age = max(0.0, now - engine.beat_at)
+            st.caption(
+                f"{symbol('favorite')} heartbeat {duration(age) if age >= 1 else 'under 1 s'} ago", width="content"
+            )
+        with st.container(key="copy_link", width="content"):
+            _copy_link(key="copy_link_button", width="content")
+
+
+def facts(run: RunRow, left_s: float | None) -> list[str]:
+    """What a run is and how far it got, in short pieces."""
+    found = []
+    if run.steps_target is not None:
+        done = (run.start_step or 0) + (run.steps or 0)
+        found.append(f"step **{done} / {run.steps_target}**")
+    if left_s is not None:
+        found.append(f"**{duration(left_s)}** left")
+    found.append(run.arm or "–")
+    if run.partition:
+        found.append(f"partition {run.partition}")
+    if run.staleness is not None:
+        found.append(f"staleness {run.staleness:g}")
+    return found

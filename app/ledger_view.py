@@ -1,0 +1,64 @@
+"""The check of the ledger at the end of a run, and the log of its workers."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.attention import LEDGER_CPU, LEDGER_GAP, ledger_problems
+from app.clock import PageClock
+from app.live_frame import Frame
+from app.session import data_dir
+from app.status import symbol
+from storage.database import StorageError
+from storage.reader import TelemetryReader
+
+LOG_LINES = 200
+"""Newest lines shown; the file in the data folder has all of them."""
+
+LEVEL_MARKS = {"debug": "·", "info": "·", "warning": "!", "error": "✗"}
+
+
+def ledger(frame: Frame | None, clock: PageClock) -> None:
+    """Whether the spans of a run that is over add up, with the figures; nothing while it runs."""
+    if frame is None or frame.live:
+        return
+    with st.container(border=True, key="ledger"):
+        checked = frame.run.ledger
+        if checked is None:
+            st.markdown("**Ledger** · not checked, because the run did not end by itself")
+            return
+        problems = ledger_problems(checked, cpu_devices=frame.run.kind == "cpu")
+        if problems:
+            st.error(f"**Ledger check failed** · {'; '.join(problems)}", icon=symbol("rule"))
+        else:
+            st.success(f"**Ledger check passed** · {_figures(checked)}", icon=symbol("fact_check"))
+
+
+def _figures(checked: dict[str, object]) -> str:
+    gap, cpu = checked.get("max_gap_fraction"), checked.get("cpu_over_busy")
+    told = []
+    if isinstance(gap, int | float):
+        told.append(f"largest gap {gap:.3%} of a device's time, allowed {LEDGER_GAP:.1%}")
+    if isinstance(cpu, int | float):
+        told.append(f"CPU over busy time {cpu:.3f}, allowed {LEDGER_CPU[0]} to {LEDGER_CPU[1]}")
+    return "; ".join(told) or "the spans of every device add up to its time"
+
+
+def logs(run_id: str, clock: PageClock) -> None:
+    """Newest line first, as plain text."""
+    try:
+        with TelemetryReader(data_dir().telemetry_db) as reader:
+            lines = reader.logs(run_id, limit=LOG_LINES)
+    except StorageError as error:
+        st.error(str(error), icon=symbol("database_off"))
+        return
+    if not lines:
+        st.caption("Nothing was logged yet.")
+        return
+    text = "\n".join(
+        f"{clock.time(line.at)} {LEVEL_MARKS[line.level]} "
+        f"{'engine' if line.device is None else f'device {line.device}':9} {line.text}"
+        for line in reversed(lines)
+    )
+    st.code(text, language=None, height=260, wrap_lines=True)
+    st.caption(f"The whole log: `{data_dir().engine_log}`")

@@ -1,0 +1,265 @@
+"""Reads what the Live page shows at one moment: one frozen frame, so that the page can keep the last one when a read
+fails. Reads only what is new or visible; it draws nothing and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from app import detail
+from app.numbers import RECENT_S, Sums
+from storage.liveness import effective_state, is_silent
+from storage.reader import TelemetryReader
+from storage.records import DeviceRow, DeviceState, EngineRow, EvalRow, RunRow, StepRow
+from storage.retention import Limits
+from storage.words import COLUMNS, IDLE_COLUMNS, RESOLUTIONS_S, TERMINAL
+
+VIEWPORT_MARGIN = 0.5
+"""Part of a zoomed window that is read on either side, so that a small pan shows data at once."""
+
+SETTLED_S = 90.0
+"""Spans are at most 60 s long and written within seconds: device time this old, and closed, cannot change any more."""
+
+RAW_KEPT_S = Limits().raw_age_s
+"""Before that only rollups are left, the finest of them not for ever."""
+
+LATE_S = 8.0
+"""Workers report about every second; telemetry this old while the engine beats is late."""
+
+IDLE = slice(COLUMNS.index(IDLE_COLUMNS[0]), len(COLUMNS))
+"""The idle columns, which are the last ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What the reader chose to see."""
+
+    window_s: float | None
+    """Length of the live window, seconds; None for the whole run."""
+    viewport: tuple[float, float] | None = None
+    """Zoomed window, unix seconds; None to follow."""
+    opened: str | None = None
+    """Key of the group of rows that is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """Device time since training began that cannot change any more, kept so that a refresh sums only what is new."""
+
+    until: float
+    """Unix seconds."""
+    sums: dict[int, dict[str, float]] = field(default_factory=dict)
+    """Per device, column -> seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Frame:
+    """Everything the live part of the page draws."""
+
+    run: RunRow
+    """As stored."""
+    engine: EngineRow | None
+    """The current engine life."""
+    state: str
+    """The run's effective state."""
+    read_at: float
+    """Unix seconds."""
+    end: float
+    """End of what is shown: now, or when the run ended or was last heard of."""
+    as_of: float | None
+    """Newest device time, unix seconds; None before the first."""
+    devices: list[DeviceRow]
+    """Sorted by index."""
+    device_states: list[DeviceState]
+    """Open spans."""
+    steps: list[StepRow]
+    """In order."""
+    evals: list[EvalRow]
+    """In order."""
+    recent: dict[int, dict[str, float]]
+    """Per device, column -> seconds of the last minutes."""
+    whole: dict[int, dict[str, float]]
+    """Per device, column -> seconds since the first rollout could start."""
+    window: tuple[float, float]
+    """Window of the timeline when it is not zoomed, unix seconds."""
+    rows: list[detail.Row]
+    """Rows of the timeline."""
+    plan: detail.Plan
+    """How the timeline was read."""
+    codes: np.ndarray
+    """uint8 [rows, bins]."""
+
+    @property
+    def live(self) -> bool:
+        """Whether more is coming."""
+        return self.state not in TERMINAL
+
+    @property
+    def engine_silent(self) -> bool:
+        """Whether the run's engine should be beating and is not."""
+        return self.run.state not in TERMINAL and is_silent(self.engine.beat_at if self.engine else None, self.read_at)
+
+    @property
+    def telemetry_late_s(self) -> float | None:
+        """Age of the newest device time when that is too old, else None."""
+        if self.state != "running" or self.as_of is None:
+            return None
+        age = self.read_at - self.as_of
+        return age if age > LATE_S else None
+
+
+def read_frame(
+    reader: TelemetryReader, run: RunRow, view: View, *, now: float, last: Frame | None, settled: Settled | None
+) -> tuple[Frame, Settled | None]:
+    """Read one frame. `last` and `settled` are what the call before returned for this run, None at first.
+
+    Raises what the reader raises.
+    """
+    engine = reader.engine()
+    state = effective_state(
+        run.state, engine.beat_at if engine else None, now, run.engine_id, engine.engine_id if engine else None
+    )
+    devices = sorted(reader.devices(run.run_id), key=lambda d: d.device)
+    states = reader.device_states(run.run_id)
+    steps = _steps(reader, run, last)
+    evals = reader.evals(run.run_id)
+    as_of = max([s.seen_at for s in states] + [s.t_end for s in steps[-1:]], default=None)
+    end = _end(run, state, now, as_of)
+    start = run.training_at
+    whole: dict[int, dict[str, float]] = {}
+    recent: dict[int, dict[str, float]] = {}
+    if start is not None and end > start:
+        settled = _settle(reader, run.run_id, start, end, states, settled)
+        whole = _added(settled.sums, _kind_seconds(reader, run.run_id, states, settled.until, end))
+        recent_from = max(start, end - RECENT_S)
+        recent = whole if recent_from == start else _kind_seconds(reader, run.run_id, states, recent_from, end)
+    window = (end - view.window_s if view.window_s else _begin(run, end), end)
+    rows = detail.chart_rows(devices, opened=view.opened)
+    plan, codes = _raster(reader, run.run_id, rows, _read_window(window, view), states, end)
+    frame = Frame(
+        run=run,
+        engine=engine,
+        state=state,
+        read_at=now,
+        end=end,
+        as_of=as_of,
+        devices=devices,
+        device_states=states,
+        steps=steps,
+        evals=evals,
+        recent=recent,
+        whole=whole,
+        window=window,
+        rows=rows,
+        plan=plan,
+        codes=codes,
+    )
+    return frame, settled
+
+
+def refreshed(frame: Frame, now: float) -> Frame:
+    """The same frame read again without reading: for a run that is over."""
+    return replace(frame, read_at=now)
+
+
+def _steps(reader: TelemetryReader, run: RunRow, last: Frame | None) -> list[StepRow]:
+    """All steps, reading only those after the last one known."""
+    known = last.steps if last is not None and last.run.run_id == run.run_id else []
+    if not known:
+        return reader.steps(run.run_id)
+    return known + [s for s in reader.steps(run.run_id, since=known[-1].step) if s.step > known[-1].step]
+
+
+def _end(run: RunRow, state: str, now: float, as_of: float | None) -> float:
+    if state not in TERMINAL:
+        return now
+    known = [t for t in (run.ended_at, as_of if run.ended_at is None else None) if t is not None]
+    return max(known, default=run.measured_until or run.created_at or now)
+
+
+def _begin(run: RunRow, end: float) -> float:
+    begin = run.training_at or run.started_at or run.created_at or end - RECENT_S
+    return min(begin, end - 1.0)
+
+
+def _read_window(window: tuple[float, float], view: View) -> tuple[float, float]:
+    if view.viewport is None:
+        return window
+    low, high = view.viewport
+    margin = max(high - low, 1e-3) * VIEWPORT_MARGIN
+    return low - margin, high + margin
+
+
+def _settle(
+    reader: TelemetryReader, run_id: str, start: float, end: float, states: list[DeviceState], settled: Settled | None
+) -> Settled:
+    # an open span is written when it ends, so nothing after its beginning is settled
+    until = min([end - SETTLED_S, *(s.since for s in states)])
+    if settled is None:
+        settled = Settled(until=start)
+    if until <= settled.until + SETTLED_S:
+        return settled
+    more = reader.kind_seconds(run_id, settled.until, until)
+    return Settled(until=until, sums=_added(settled.sums, more))
+
+
+def _kind_seconds(
+    reader: TelemetryReader, run_id: str, states: list[DeviceState], t0: float, t1: float
+) -> dict[int, dict[str, float]]:
+    """Exact sums of [t0, t1), open spans included as far as their workers confirmed them."""
+    opened: dict[int, dict[str, float]] = {}
+    for span in detail.open_spans(run_id, states, t1):
+        seconds = span.t1 - max(span.t0, t0)
+        if seconds > 0:
+            opened[span.device] = {span.column: seconds}
+    return _added(reader.kind_seconds(run_id, t0, t1), opened)
+
+
+def _added(a: Mapping[int, Sums], b: Mapping[int, Sums]) -> dict[int, dict[str, float]]:
+    result = {device: dict(sums) for device, sums in a.items()}
+    for device, sums in b.items():
+        mine = result.setdefault(device, {})
+        for column, seconds in sums.items():
+            mine[column] = mine.get(column, 0.0) + seconds
+    return result
+
+
+def _raster(
+    reader: TelemetryReader,
+    run_id: str,
+    rows: list[detail.Row],
+    window: tuple[float, float],
+    states: list[DeviceState],
+    end: float,
+) -> tuple[detail.Plan, np.ndarray]:
+    plan, seconds = binned(reader, run_id, rows, window, states, end)
+    return plan, detail.majority(seconds)
+
+
+def binned(
+    reader: TelemetryReader,
+    run_id: str,
+    rows: list[detail.Row],
+    window: tuple[float, float],
+    states: list[DeviceState],
+    end: float,
+    target_bins: int | None = None,
+) -> tuple[detail.Plan, np.ndarray]:
+    """The plan for a window and its exact seconds [rows, bins, COLUMNS], open spans included up to `end`."""
+    gone = window[0] < end - RAW_KEPT_S
+    spans = detail.MAX_RAW_SPANS + 1 if gone else reader.count_spans(run_id, *window, detail.MAX_RAW_SPANS + 1)
+    opened = detail.open_spans(run_id, states, end)
+    finest = RESOLUTIONS_S[0] if gone else None
+    plan = detail.plan_window(*window, rows=len(rows), spans=spans, target_bins=target_bins, finest_s=finest)
+    if plan.source == "raw":
+        found = reader.spans(run_id, plan.t0, plan.t1, detail.MAX_RAW_SPANS + 1)
+        return plan, detail.bin_spans(found + opened, rows, plan)
+    for resolution in (res for res in RESOLUTIONS_S if res >= (plan.resolution_s or 1)):
+        plan = detail.plan_window(*window, rows=len(rows), spans=spans, target_bins=target_bins, finest_s=resolution)
+        rolled = reader.rollup(run_id, resolution, plan.t0, plan.t1)
+        if len(rolled.bins):
+            break
+    return plan, detail.bin_rollups(rolled.bins, rolled.ms, rows, plan) + detail.bin_spans(opened, rows, plan)

@@ -1,0 +1,167 @@
+"""Draws a frame of the Live page: banners, five numbers, timeline and attention cards. It reads nothing."""
+
+from __future__ import annotations
+
+import math
+
+import streamlit as st
+
+from app import detail, states
+from app.attention import Card, attention
+from app.clock import PageClock, duration
+from app.figures.timeline import timeline
+from app.live_chart import live_chart
+from app.live_frame import Frame
+from app.numbers import Number, five_numbers, total
+from app.palette import label
+from app.session import data_dir
+from app.status import symbol
+from storage.records import Command
+from storage.words import COLUMNS
+
+TONES = {"good": "normal", "bad": "inverse", "off": "off"}
+
+
+def banners(frame: Frame, clock: PageClock) -> None:
+    """What is wrong or special about what is shown, above everything else."""
+    if frame.engine_silent:
+        states.engine_silent(frame.engine, frame.as_of, frame.read_at, clock, data_dir().root)
+    elif frame.telemetry_late_s is not None:
+        states.telemetry_late(frame.telemetry_late_s, frame.engine)
+    if frame.state in ("starting", "warming_up"):
+        with st.container(border=True, key="warm_start"):
+            word = "Warm start" if frame.state == "warming_up" else "Starting"
+            st.progress(
+                min(1.0, max(0.0, frame.run.progress_fraction or 0.0)),
+                text=f"**{word}** · {frame.run.progress or 'workers are starting'} · numbers begin with the first step",
+            )
+    elif frame.state in ("queued", "pausing", "stopping") and frame.run.progress:
+        st.info(frame.run.progress, icon=symbol("info"))
+
+
+def numbers(frame: Frame, prompts_per_step: int | None) -> None:
+    """Five cards."""
+    cards = five_numbers(
+        frame.run,
+        recent=total(frame.recent),
+        whole=total(frame.whole),
+        steps=frame.steps,
+        prompts_per_step=prompts_per_step,
+    )
+    for column, card in zip(st.columns(len(cards), gap="small"), cards, strict=True):
+        with column, st.container(key=f"number_{card.key}"):
+            _number(card)
+
+
+def _number(card: Number) -> None:
+    up = card.note.startswith("+")
+    down = card.note.startswith("-") or card.note.startswith("−")
+    st.metric(
+        card.label,
+        card.value,
+        delta=card.note or None,
+        # the sign of the note sets the arrow; the tone says whether that direction is good
+        delta_color="off"
+        if card.tone == "off"
+        else "normal"
+        if (card.tone == "good") == (up or not down)
+        else "inverse",
+        delta_arrow="auto" if up or down else "off",
+        help=card.help,
+        border=True,
+        height="stretch",
+        chart_data=list(card.spark) if len(card.spark) > 2 else None,
+        chart_type="bar" if card.bars else "line",
+    )
+
+
+def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, follow: str) -> None:
+    """The timeline with its note, its table and what the reader does with it."""
+    figure = timeline(
+        frame.codes,
+        frame.rows,
+        frame.plan,
+        window=frame.window,
+        clock=clock,
+        steps=frame.steps,
+        commands=commands,
+    )
+    last = f"{clock.time(frame.window[0])} – {clock.time(frame.window[1])}"
+    events = live_chart(
+        figure,
+        key=timeline_key(frame.run.run_id),
+        label=f"Timeline of {len(frame.rows)} rows, {last}: {_summary(frame)}",
+        as_of=frame.as_of,
+        frozen="" if frame.live else f"ended {clock.time(frame.end)}",
+        note=f"each column of {duration(frame.plan.bin_s)} shows what took most of it · drag to zoom, double-click to "
+        "follow",
+        follow=follow,
+        table=_table(frame),
+        viewport=True,
+        clicks=len(frame.devices) > detail.MAX_DEVICE_ROWS,
+    )
+    if events.click and len(frame.devices) > detail.MAX_DEVICE_ROWS:
+        _open_row(frame, events.click)
+
+
+def timeline_key(run_id: str) -> str:
+    """Key of the timeline, by which its zoom is found before it is drawn."""
+    return f"timeline:{run_id}"
+
+
+def _open_row(frame: Frame, click: dict[str, object]) -> None:
+    y = click.get("y")
+    if not isinstance(y, int | float) or not 0 <= y < len(frame.rows):
+        return
+    key = frame.rows[round(y)].key
+    slot = f"_opened:{frame.run.run_id}"
+    st.session_state[slot] = None if key.startswith("device:") else key
+    st.rerun(scope="fragment")
+
+
+def _summary(frame: Frame) -> str:
+    sums = total(frame.recent)
+    known = math.fsum(sums.values())
+    if known <= 0:
+        return "no device time yet"
+    shares = sorted(((seconds / known, label(column)) for column, seconds in sums.items()), reverse=True)
+    return ", ".join(f"{name} {share:.0%}" for share, name in shares[:4] if share >= 0.005)
+
+
+def _table(frame: Frame) -> dict[str, list[object]]:
+    """Seconds of each kind and row in the last minutes, exact."""
+    used = [c for c in COLUMNS if any(sums.get(c, 0.0) > 0 for sums in frame.recent.values())]
+    rows: list[object] = []
+    for row in frame.rows:
+        sums = total(frame.recent, row.devices)
+        rows.append([row.label, *(f"{sums.get(c, 0.0):.1f} s" for c in used)])
+    return {"columns": ["last 5 min", *(label(c) for c in used)], "rows": rows}
+
+
+def attention_cards(frame: Frame, clock: PageClock) -> None:
+    """Cards with a number and the next step, or one quiet line."""
+    cards = attention(
+        frame.run,
+        state=frame.state,
+        engine=frame.engine,
+        devices=frame.devices,
+        recent=frame.recent,
+        steps=frame.steps,
+        clock=clock,
+    )
+    st.markdown(f"**Needs attention** · {len(cards)}")
+    for card in cards:
+        with st.container(key=f"attention_{card.key}"):
+            _card(card)
+    if not cards:
+        st.caption("Nothing. Cards appear here when devices wait, groups are lost, or learning stalls.")
+    if frame.engine is not None:
+        lag = frame.engine.flush_lag_s
+        behind = f"telemetry lag {duration(lag)} · " if lag is not None else ""
+        st.caption(f"{behind}{frame.engine.spans_dropped or 0:,} dropped spans")
+
+
+def _card(card: Card) -> None:
+    body = f"**{card.title}.** {card.text}"
+    show = {"error": st.error, "warning": st.warning}.get(card.tone, st.info)
+    show(body, icon=symbol(card.icon))

@@ -1,0 +1,221 @@
+"""The figures of the Live page: five numbers and the time left. Pure: records and exact sums in, text out.
+
+A figure that cannot be known yet is a dash, never 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from app.clock import count, device_time
+from planner.policy.bound import Bound
+from planner.throughput import throughput
+from storage.records import RunRow, StepRow
+from storage.words import IDLE_COLUMNS, TERMINAL
+
+RECENT_S = 300.0
+"""Window of "now": long enough to hold several steps of a big job, short enough to show a change."""
+
+RECENT_STEPS = 20
+"""Steps behind the lag, the rate and the time left: one step is too noisy."""
+
+SPARK_POINTS = 40
+"""Points of a small line under a number."""
+
+DASH = "–"
+
+Sums = Mapping[str, float]
+"""Rollup column -> device-seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """One card."""
+
+    key: str
+    """Stable name: busy, idle, tokens, lag, buffer."""
+    label: str
+    """What it is."""
+    value: str
+    """With its unit, or a dash."""
+    note: str = ""
+    """What to compare it with."""
+    tone: str = "off"
+    """good, bad, or off for neither."""
+    help: str = ""
+    """How it is computed."""
+    spark: tuple[float, ...] = ()
+    """Recent values, oldest first."""
+    bars: bool = False
+    """Draw the recent values as bars."""
+
+
+def total(per_device: Mapping[int, Sums], devices: Iterable[int] | None = None) -> dict[str, float]:
+    """Column -> seconds, summed over `devices` (all when None)."""
+    result: dict[str, float] = {}
+    for device, sums in per_device.items():
+        if devices is None or device in devices:
+            for column, seconds in sums.items():
+                result[column] = result.get(column, 0.0) + seconds
+    return result
+
+
+def idle_seconds(sums: Sums) -> float:
+    """Device-seconds of bubbles, whatever the cause."""
+    return math.fsum(sums.get(column, 0.0) for column in IDLE_COLUMNS)
+
+
+def idle_fraction(sums: Sums) -> float | None:
+    """Idle over known device time; None when nothing is known."""
+    known = math.fsum(sums.values())
+    return idle_seconds(sums) / known if known > 0 else None
+
+
+def lag_percentile(steps: Iterable[StepRow], share: float = 0.95) -> int | None:
+    """The smallest lag, in versions, that at least `share` of the consumed groups do not exceed."""
+    histogram: dict[int, int] = {}
+    for step in steps:
+        for lag, groups in step.lag.items():
+            histogram[lag] = histogram.get(lag, 0) + groups
+    needed = share * sum(histogram.values())
+    reached = 0
+    for lag in sorted(histogram):
+        reached += histogram[lag]
+        if reached >= needed:
+            return lag
+    return None
+
+
+def step_times(steps: Sequence[StepRow]) -> list[tuple[int, float]]:
+    """(tokens, seconds) of each step in order. A step takes from the end of the one before it to its own end, so that
+    waiting counts; the first one takes from its first chunk."""
+    ordered = sorted(steps, key=lambda s: s.step)
+    starts = [s.t_end for s in ordered[:-1]]
+    starts = [ordered[0].t_start, *starts] if ordered else []
+    return [(s.prompt_tokens + s.response_tokens, s.t_end - t) for s, t in zip(ordered, starts, strict=True)]
+
+
+def tokens_per_s(steps: Sequence[StepRow], staleness: float) -> float | None:
+    """Steady throughput of the run so far (design.md section 8)."""
+    return throughput(step_times(steps), staleness)
+
+
+def recent_rates(steps: Sequence[StepRow]) -> tuple[float, ...]:
+    """Tokens per second of the last steps."""
+    return tuple(tokens / seconds for tokens, seconds in step_times(steps)[-SPARK_POINTS:] if seconds > 0)
+
+
+def seconds_left(run: RunRow, steps: Sequence[StepRow]) -> float | None:
+    """Steps still to do times the median time between the last ends of steps; None before two steps ended."""
+    if run.steps_target is None or run.state in TERMINAL:
+        return None
+    ends = sorted(s.t_end for s in steps)[-RECENT_STEPS - 1 :]
+    if len(ends) < 2:
+        return None
+    pace = statistics.median(b - a for a, b in itertools.pairwise(ends))
+    return max(0, run.steps_target - done(run)) * pace
+
+
+def done(run: RunRow) -> int:
+    """Steps behind the run's present weights, those before it was resumed included."""
+    return (run.start_step or 0) + (run.steps or 0)
+
+
+def five_numbers(
+    run: RunRow, *, recent: Sums, whole: Sums, steps: Sequence[StepRow], prompts_per_step: int | None
+) -> list[Number]:
+    """recent: sums of the last `RECENT_S`; whole: sums since the first rollout could start."""
+    return [
+        _busy(recent, whole),
+        _idle(whole),
+        _tokens(steps, run.staleness or 0.0),
+        _lag(run, steps),
+        _buffer(run, prompts_per_step),
+    ]
+
+
+def _busy(recent: Sums, whole: Sums) -> Number:
+    now, mean = idle_fraction(recent), idle_fraction(whole)
+    note, tone = "", "off"
+    if now is not None and mean is not None:
+        difference = (mean - now) * 100
+        note = f"{difference:+.1f} pp against the run's mean"
+        tone = "good" if difference >= 1 else "bad" if difference <= -1 else "off"
+    return Number(
+        key="busy",
+        label="Busy, last 5 min",
+        value=DASH if now is None else f"{(1 - now) * 100:.1f} %",
+        note=note,
+        tone=tone,
+        help="Device time that was not idle over all known device time of the last 5 minutes, or since training began.",
+    )
+
+
+def _idle(whole: Sums) -> Number:
+    share = idle_fraction(whole)
+    return Number(
+        key="idle",
+        label="Idle so far",
+        value=DASH if share is None else device_time(idle_seconds(whole)),
+        note="" if share is None else f"{share * 100:.1f} % of the run",
+        help="Idle device time since the first rollout could start; start-up and warm start do not count.",
+    )
+
+
+def _tokens(steps: Sequence[StepRow], staleness: float) -> Number:
+    rate, rates = tokens_per_s(steps, staleness), recent_rates(steps)
+    note, tone = "", "off"
+    if rate and len(rates) >= RECENT_STEPS:
+        change = statistics.median(rates[-RECENT_STEPS // 2 :]) / rate - 1
+        note = f"{change * 100:+.0f} % in the last {RECENT_STEPS // 2} steps"
+        tone = "good" if change >= 0.03 else "bad" if change <= -0.03 else "off"
+    return Number(
+        key="tokens",
+        label="Tokens/s",
+        value=DASH if rate is None else count(rate),
+        note=note,
+        tone=tone,
+        help="Prompt and response tokens of consumed steps over their time, the first and last steps of the pipeline "
+        "left out.",
+        spark=rates,
+    )
+
+
+def _lag(run: RunRow, steps: Sequence[StepRow]) -> Number:
+    last = sorted(steps, key=lambda s: s.step)[-RECENT_STEPS:]
+    lag = lag_percentile(last)
+    cap = math.ceil(run.staleness) if run.staleness is not None else None
+    shown = DASH if lag is None else str(lag)
+    # a step is measured against the bound that was in force for it, which a change may have lowered since
+    over = any(s.lag_max is not None and s.staleness is not None and s.lag_max > math.ceil(s.staleness) for s in last)
+    at_cap = lag is not None and cap is not None and cap > 0 and lag >= cap
+    return Number(
+        key="lag",
+        label="Lag p95 / cap",
+        value=f"{shown} / {DASH if cap is None else cap}",
+        note="over the cap" if over else "at the cap" if at_cap else "below the cap" if lag is not None and cap else "",
+        tone="bad" if over else "off",
+        help=f"Versions that the 95th percentile of the groups was late in the last {RECENT_STEPS} steps; the cap is "
+        "the staleness, rounded up.",
+        spark=tuple(sum(k * n for k, n in s.lag.items()) / max(1, sum(s.lag.values())) for s in last if s.lag),
+    )
+
+
+def _buffer(run: RunRow, prompts_per_step: int | None) -> Number:
+    room = None
+    if prompts_per_step and run.staleness is not None:
+        bound = Bound(staleness=run.staleness, prompts_per_step=prompts_per_step)
+        room = bound.start_allowance + prompts_per_step
+    filled = run.buffer_groups
+    return Number(
+        key="buffer",
+        label="Buffer, groups",
+        value=f"{DASH if filled is None else filled} / {DASH if room is None else room}",
+        note="" if run.in_flight_groups is None else f"{run.in_flight_groups} in flight",
+        help="Finished groups that wait for the trainer, of those that the staleness allows: one step and the start "
+        "allowance floor(s*B).",
+    )

@@ -1,0 +1,25 @@
+"""Figures that a page needs from a run's stored job."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from engine.config import Job, JobError, parse_job
+
+KEPT_JOBS = 64
+"""Parsed jobs kept: a page asks for the same few every second."""
+
+
+@lru_cache(maxsize=KEPT_JOBS)
+def job_of(text: str) -> Job | None:
+    """The job, or None when it was written for another version of the program."""
+    try:
+        return parse_job(text)
+    except JobError:
+        return None
+
+
+def prompts_per_step(text: str) -> int | None:
+    """Groups per step (B), None when the job cannot be read."""
+    job = job_of(text)
+    return job.algorithm.prompts_per_step if job else None

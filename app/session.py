@@ -1,0 +1,99 @@
+"""What a page knows about where it is: data folder, the reader's clock and name, and the run in the URL.
+
+The app opens telemetry read-only and writes nothing but commands; it never talks to the engine or to Ray.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app.clock import PageClock
+from storage.mailbox import Mailbox
+from storage.paths import DataDir
+from storage.records import RunRow
+
+USER_VARIABLE = "BIDIRL_USER"
+
+COMMAND_EXPIRES_S = 300.0
+"""A command to a run that nobody took in five minutes must not fire after a restart."""
+
+RUN_KEY = "run"
+"""Name of the run in the URL; the session remembers it because changing pages clears the URL."""
+
+
+def data_dir() -> DataDir:
+    """The folder that BIDIRL_DATA_DIR names."""
+    return DataDir.from_env()
+
+
+def now() -> float:
+    """Unix seconds; the one place where pages read the clock."""
+    return time.time()
+
+
+def page_clock() -> PageClock:
+    """The browser's local time; UTC when it has not said."""
+    minutes = st.context.timezone_offset
+    return PageClock(offset_s=-60.0 * minutes if minutes is not None else 0.0)
+
+
+def who() -> str:
+    """Who sends commands: BIDIRL_USER, else the system's user, else "local"."""
+    named = os.environ.get(USER_VARIABLE, "").strip()
+    if named:
+        return named
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "local"
+
+
+def send(
+    kind: str,
+    payload: dict[str, object],
+    *,
+    run: RunRow | None = None,
+    idem_key: str | None = None,
+    expected_effect: str | None = None,
+    expires_in_s: float | None = COMMAND_EXPIRES_S,
+) -> int:
+    """Put a command into the mailbox and return its id. Raises DatabaseBroken or SchemaTooNew."""
+    with Mailbox(data_dir().control_db) as mailbox:
+        return mailbox.send(
+            kind,
+            payload,
+            run.run_id if run else None,
+            who=who(),
+            idem_key=idem_key,
+            expires_in_s=expires_in_s,
+            expected_config_version=run.config_version if run and kind == "staleness" else None,
+            expected_effect=expected_effect,
+        )
+
+
+def run_in_url() -> str | None:
+    """The run that this session looks at: from the URL, else what it looked at last."""
+    named = st.query_params.get(RUN_KEY)
+    if named:
+        st.session_state["_run"] = named
+        return named
+    return st.session_state.get("_run")
+
+
+def look_at(run_id: str) -> None:
+    """Make `run_id` the run of this session and of the URL."""
+    st.session_state["_run"] = run_id
+    if st.query_params.get(RUN_KEY) != run_id:
+        st.query_params[RUN_KEY] = run_id
+
+
+def choose_run(runs: Sequence[RunRow], named: str | None) -> RunRow | None:
+    """The named run if it is there, else nothing for a wrong name and the newest when none was named."""
+    if named is None:
+        return runs[0] if runs else None
+    return next((run for run in runs if run.run_id == named), None)

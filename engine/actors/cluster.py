@@ -1,0 +1,123 @@
+"""Ray, started and stopped, and the workers of the runs as actors behind the `Workers` Protocol.
+
+Each worker is one actor in a process of its own. Two calls are open at most on each: commands go through a concurrency
+group of one thread, so they stay in order; one long `poll` waits in another. The engine waits on all polls at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# before ray is imported: no usage reports, and one thread for every numeric library in the workers it starts
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from engine.actors.worker_actor import WorkerActor
+from engine.config.job import OVERSUBSCRIBED_WORKERS_PER_CORE
+from engine.devices import Report
+from engine.worker.messages import Command, WorkerSpec
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 1.0
+"""A worker with nothing to say answers this often: a sign of life, and its open span for the page."""
+
+SILENT_S = 60.0
+"""A worker that has not answered a poll for this long is counted as lost: its control thread cannot run."""
+
+OBJECT_STORE_BYTES = 512 * 1024 * 1024
+"""Holds a few versions of the weights and gradients of small models; larger jobs set BIDIRL_OBJECT_STORE_BYTES."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    spec: WorkerSpec
+    actor: Any
+    poll: Any
+    polled_at: float
+    answered: bool = False
+
+
+class RayWorkers:
+    """Implements `Workers`."""
+
+    def __init__(self, *, cores: int, address: str | None = None, temp_dir: Path | None = None) -> None:
+        started = time.monotonic()
+        store = int(os.environ.get("BIDIRL_OBJECT_STORE_BYTES", OBJECT_STORE_BYTES))
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "bidirl"}
+        if address is None:
+            options |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": store}
+            if temp_dir is not None:
+                options["_temp_dir"] = str(temp_dir)
+        else:
+            options["address"] = address
+        ray.init(**options)
+        self.start_s = time.monotonic() - started
+        self._workers: dict[tuple[str, int], _Worker] = {}
+        logger.info("Ray is up after %.1f s with %d cores.", self.start_s, cores)
+
+    def start(self, specs: Sequence[WorkerSpec]) -> None:
+        for spec in specs:
+            share = 1 / OVERSUBSCRIBED_WORKERS_PER_CORE if spec.job.devices.oversubscribe else 1
+            actor = WorkerActor.options(num_cpus=share).remote(spec)
+            poll = actor.poll.remote(POLL_S)
+            self._workers[spec.run_id, spec.device] = _Worker(spec, actor, poll, time.monotonic())
+
+    def submit(self, run_id: str, device: int, command: Command) -> None:
+        worker = self._workers.get((run_id, device))
+        if worker is not None:
+            # the answer says nothing that the next poll does not: a dead actor fails there
+            worker.actor.submit.remote(command)
+
+    def wait(self, timeout_s: float) -> list[Report]:
+        polls = {worker.poll: key for key, worker in self._workers.items()}
+        if not polls:
+            time.sleep(timeout_s)
+            return []
+        ready, _ = ray.wait(list(polls), num_returns=1, timeout=timeout_s)
+        if ready and len(polls) > 1:
+            ready, _ = ray.wait(list(polls), num_returns=len(polls), timeout=0)
+        return [self._collect(polls[ref]) for ref in ready] + self._silent()
+
+    def _collect(self, key: tuple[str, int]) -> Report:
+        run_id, device = key
+        worker = self._workers[key]
+        try:
+            delivery = ray.get(worker.poll, timeout=POLL_S)
+        except RayActorError as error:
+            del self._workers[key]
+            reason = " ".join(str(error).split())[:300]
+            return Report(run_id=run_id, device=device, delivery=None, lost=f"its process died: {reason}")
+        except RayError as error:
+            del self._workers[key]
+            reason = " ".join(str(error).split())[:500]
+            return Report(run_id=run_id, device=device, delivery=None, lost=f"it could not be asked: {reason}")
+        worker.poll = worker.actor.poll.remote(POLL_S)
+        worker.polled_at, worker.answered = time.monotonic(), True
+        return Report(run_id=run_id, device=device, delivery=delivery)
+
+    def _silent(self) -> list[Report]:
+        now = time.monotonic()
+        silent = [key for key, w in self._workers.items() if w.answered and now - w.polled_at > SILENT_S]
+        for key in silent:
+            ray.kill(self._workers.pop(key).actor)
+        text = f"it answered nothing for {SILENT_S:.0f} s"
+        return [Report(run_id=run_id, device=device, delivery=None, lost=text) for run_id, device in silent]
+
+    def end(self, run_id: str) -> None:
+        for key in [key for key in self._workers if key[0] == run_id]:
+            ray.kill(self._workers.pop(key).actor)
+
+    def shutdown(self) -> None:
+        for run_id in {run_id for run_id, _ in self._workers}:
+            self.end(run_id)
+        ray.shutdown()

@@ -1,0 +1,179 @@
+"""Talking to an engine through its data folder: start one, send commands, wait for answers, read results."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from engine import results as run_results
+from engine.config import JobError, parse_setting
+from engine.service import is_locked
+from storage.database import TelemetryMissing
+from storage.mailbox import Mailbox
+from storage.paths import DataDir
+from storage.reader import TelemetryReader
+from storage.records import Command
+
+ENGINE_START_S = 180.0
+"""Longest wait for an engine to come up; Ray takes 1 to 15 s, more on a loaded machine."""
+
+ENGINE_STOP_S = 30.0
+"""Longest wait for an engine to go; then it is killed."""
+
+ANSWER_S = 30.0
+"""Longest wait for an engine to look at a command (it looks four times a second)."""
+
+APPLIED_S = 3600.0
+"""Longest wait with --wait."""
+
+LOOK_S = 0.1
+"""How often an answer is looked for."""
+
+ACTIONS = ("set", "pause", "resume", "checkpoint", "stop")
+
+
+class BadInput(ValueError):
+    """What the user gave cannot be done; the text says what, where, and what would be allowed."""
+
+
+class EngineFailed(RuntimeError):
+    """The engine did not come up or went away."""
+
+
+def who() -> str:
+    """The operator's name in rows."""
+    return os.environ.get("BIDIRL_USER") or getpass.getuser()
+
+
+@contextmanager
+def engine(data: DataDir) -> Iterator[subprocess.Popen[bytes] | None]:
+    """An engine on this folder: the one that lives (None), or one of our own that ends with this block."""
+    if is_locked(data):
+        yield None
+        return
+    data.engine_log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "engine", "--data-dir", str(data.root), "--with-parent"]
+    with data.engine_log.open("ab") as log:
+        # a session of its own: Ctrl-C reaches us only, and we end the run in order
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
+    try:
+        _wait_ready(data, process)
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(ENGINE_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(ENGINE_STOP_S)
+
+
+def _wait_ready(data: DataDir, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + ENGINE_START_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise EngineFailed(f"the engine ended with code {process.returncode}; see {data.engine_log}")
+        try:
+            with TelemetryReader(data.telemetry_db) as reader:
+                row = reader.engine()
+                if row is not None and row.pid == process.pid and row.state == "ready":
+                    return
+        except TelemetryMissing:
+            pass
+        time.sleep(LOOK_S)
+    raise EngineFailed(f"the engine was not ready within {ENGINE_START_S:.0f} s; see {data.engine_log}")
+
+
+def require_engine(data: DataDir) -> None:
+    """Raise BadInput when no engine lives on the folder."""
+    if not is_locked(data):
+        raise BadInput(f"no engine runs on {data.root}; start one with: bidirl serve --data-dir {data.root}")
+
+
+def launch(data: DataDir, text: str | None, *, base_dir: Path | None, resume: str | None = None) -> str:
+    """Queue a job and return its run id. Raises BadInput with the engine's reason when it refuses."""
+    payload = {"job": text, "base_dir": str(base_dir) if base_dir else None, "resume": resume}
+    with Mailbox(data.control_db) as mailbox:
+        command_id = mailbox.send("launch", payload, who=who())
+        answer = _wait(mailbox, command_id, {"applied", "rejected", "expired"}, ANSWER_S)
+    if answer.state != "applied" or answer.result is None:
+        raise BadInput(answer.answer or answer.state)
+    return str(answer.result["run_id"])
+
+
+def parse_action(action: str, setting: str | None) -> tuple[str, dict[str, Any]]:
+    """The command's kind and payload. Raises BadInput for what no run understands."""
+    if action not in ACTIONS:
+        raise BadInput(f"action must be one of {', '.join(ACTIONS)}, got {action!r}")
+    if action != "set":
+        if setting is not None:
+            raise BadInput(f"{action} takes no setting, got {setting!r}")
+        return action, {}
+    if setting is None:
+        raise BadInput("set needs KEY=VALUE, such as staleness=0.5")
+    try:
+        key, value = parse_setting(setting)
+    except JobError as error:
+        raise BadInput(f"set: {'; '.join(error.problems.values())}") from None
+    if key != "staleness":
+        raise BadInput(f"set: key must be staleness, got {key!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadInput(f"set: staleness must be a number of at least 0, got {value!r}")
+    return "staleness", {"staleness": value}
+
+
+def command(data: DataDir, kind: str, payload: dict[str, Any], *, run_id: str, wait: bool) -> dict[str, Any]:
+    """Send a command; wait for the engine's first look, or until it is applied. Raises BadInput when it is refused."""
+    result(data, run_id)
+    done = {"applied", "rejected", "superseded", "expired"}
+    with Mailbox(data.control_db) as mailbox:
+        command_id = mailbox.send(kind, payload, run_id=run_id, who=who())
+        if not is_locked(data):
+            text = f"no engine runs on {data.root}; command {command_id} waits in the mailbox until one does"
+            return {"id": command_id, "state": "pending", "answer": text, "effective_step": None}
+        answer = _wait(mailbox, command_id, done if wait else {"accepted", *done}, APPLIED_S if wait else ANSWER_S)
+    if answer.state in ("rejected", "superseded", "expired"):
+        raise BadInput(f"{kind}: {answer.answer or answer.state}")
+    return {
+        "id": answer.id,
+        "state": answer.state,
+        "answer": answer.answer,
+        "effective_step": answer.effective_step,
+    }
+
+
+def _wait(mailbox: Mailbox, command_id: int, states: set[str], seconds: float) -> Command:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        row = mailbox.get(command_id)
+        if row.state in states:
+            return row
+        time.sleep(LOOK_S)
+    raise EngineFailed(f"the engine gave no answer to command {command_id} within {seconds:.0f} s")
+
+
+def result(data: DataDir, run_id: str) -> dict[str, Any]:
+    """The result fields of one run. Raises BadInput when it is not known."""
+    with TelemetryReader(data.telemetry_db) as reader:
+        run = reader.run(run_id)
+        if run is None:
+            known = ", ".join(row.run_id for row in reader.runs(limit=5)) or "none"
+            raise BadInput(f"RUN: {run_id!r} is not known; the newest are: {known}")
+        return run_results.build(reader, run)
+
+
+def results(data: DataDir) -> list[dict[str, Any]]:
+    """The result fields of all runs, newest first; empty when nothing ever ran."""
+    try:
+        with TelemetryReader(data.telemetry_db) as reader:
+            return [run_results.build(reader, run) for run in reader.runs(limit=100_000)]
+    except TelemetryMissing:
+        return []

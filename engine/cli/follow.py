@@ -1,0 +1,103 @@
+"""Watching a run from a terminal: a progress bar on stderr, fed from telemetry like the page."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from engine.cli import client
+from planner.throughput import throughput
+from storage.mailbox import Mailbox
+from storage.paths import DataDir
+from storage.reader import TelemetryReader
+from storage.records import RunRow
+from storage.words import IDLE_CAUSES, TERMINAL
+
+REFRESH_S = 0.5
+"""How often the bar is drawn; reading costs a few milliseconds."""
+
+RECENT_S = 30.0
+"""Window of the idle share in the bar."""
+
+RECENT_STEPS = 10
+"""Steps that the time left is estimated from."""
+
+
+def follow(data: DataDir, run_id: str, *, quiet: bool, owner: subprocess.Popen[bytes] | None) -> dict[str, Any]:
+    """Wait for the run's end and return its result. The first Ctrl-C stops the run, the second one leaves it.
+
+    `owner`: the engine process when it is ours; its death ends the wait.
+    """
+    console = Console(stderr=True, quiet=quiet)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[figures]}"),
+        console=console,
+        transient=False,
+    )
+    stopping = False
+    with bar:
+        task = bar.add_task(run_id, total=None, figures="queued")
+        while True:
+            try:
+                with TelemetryReader(data.telemetry_db) as reader:
+                    run = reader.run(run_id)
+                    assert run is not None, f"run {run_id} is not in {data.telemetry_db}"
+                    _draw(bar, task, reader, run)
+                if run.state in TERMINAL and run.result is not None:
+                    return run.result
+                if run.state in TERMINAL:
+                    return client.result(data, run_id)
+                if owner is not None and owner.poll() is not None:
+                    raise client.EngineFailed(f"the engine ended with code {owner.returncode}; see {data.engine_log}")
+                time.sleep(REFRESH_S)
+            except KeyboardInterrupt:
+                if stopping:
+                    raise
+                stopping = True
+                print("Stopping after the running chunk; Ctrl-C again leaves at once.", file=sys.stderr)
+                with Mailbox(data.control_db) as mailbox:
+                    mailbox.send("stop", {}, run_id=run_id, who=client.who())
+
+
+def _draw(bar: Progress, task: TaskID, reader: TelemetryReader, run: RunRow) -> None:
+    if run.state in ("queued", "starting", "warming_up"):
+        total = 100 if run.progress_fraction is not None else None
+        done = round(100 * (run.progress_fraction or 0.0))
+        bar.update(task, total=total, completed=done, figures=run.progress or run.state.replace("_", " "))
+        return
+    target = (run.steps_target or 0) - (run.start_step or 0)
+    bar.update(task, total=target, completed=run.steps or 0, figures=_figures(reader, run, target))
+
+
+def _figures(reader: TelemetryReader, run: RunRow, target: int) -> str:
+    recent = reader.steps(run.run_id, since=max(0, (run.steps or 0) + (run.start_step or 0) - RECENT_STEPS))
+    parts = [f"step {(run.start_step or 0) + (run.steps or 0)}/{run.steps_target}"]
+    if recent:
+        rewards = [step.reward_mean for step in recent if step.reward_mean is not None]
+        parts.append(f"reward {sum(rewards) / len(rewards):.3f}" if rewards else "reward -")
+        seconds = [step.t_end - step.t_start for step in recent]
+        tokens = [step.prompt_tokens + step.response_tokens for step in recent]
+        rate = throughput([(0, 0), *zip(tokens, seconds, strict=True)], 0)
+        parts.append(f"{rate:,.0f} tokens/s" if rate else "- tokens/s")
+        now = time.time()
+        idle = _idle_share(reader, run, max(run.training_at or now, now - RECENT_S), now)
+        parts.append(f"idle {idle:.0%}" if idle is not None else "idle -")
+        left = (target - (run.steps or 0)) * sum(seconds) / len(seconds)
+        parts.append(f"{int(left // 60)}:{int(left % 60):02d} left")
+    if run.state != "running":
+        parts.append(run.state)
+    return "  ".join(parts)
+
+
+def _idle_share(reader: TelemetryReader, run: RunRow, begin: float, end: float) -> float | None:
+    seconds = reader.kind_seconds(run.run_id, begin, end)
+    total = sum(sum(columns.values()) for columns in seconds.values())
+    idle = sum(columns.get(f"idle_{cause}", 0.0) for columns in seconds.values() for cause in IDLE_CAUSES)
+    return idle / total if total else None

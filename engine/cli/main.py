@@ -1,0 +1,188 @@
+"""Commands and their options; what each does is in the files beside this one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from engine.cli import client, follow, show
+from engine.cli.client import BadInput
+from engine.config import Job, JobError, dump_job, load_job
+from engine.config.job import usable_cores
+from storage.database import StorageError
+from storage.paths import DataDir
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="GRPO post-training of language models without idle devices, steered from a browser.",
+)
+runs_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Past and present runs.")
+app.add_typer(runs_app, name="runs")
+
+JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="Job file.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set a value; repeatable.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+Data = Annotated[
+    str | None, typer.Option("--data-dir", help="Databases, checkpoints, logs. Default: BIDIRL_DATA_DIR or var/.")
+]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, as `bidirl runs list` shows it.")]
+
+
+def _job(path: Path, settings: list[str] | None) -> Job:
+    """Load the job and check that this machine can hold it."""
+    job = load_job(path, settings or [])
+    try:
+        job.check_machine(len(usable_cores()))
+    except ValueError as error:
+        raise JobError({"devices": str(error)}, source=str(path)) from None
+    return job
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=2, allow_nan=False))
+
+
+@app.command(epilog="Example: bidirl run jobs/demo.yaml --set algorithm.steps=20 --json")
+def run(
+    job_file: JobFile,
+    settings: Settings = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved job and stop.")] = False,
+    json_output: Json = False,
+    data_dir: Data = None,
+) -> None:
+    """Run one job in the foreground: through the engine of the data folder, or one of its own."""
+    job = _job(job_file, settings)
+    if dry_run:
+        _print_json(job.model_dump(mode="json")) if json_output else print(show.dry_run(job))
+        return
+    data = DataDir.from_env(data_dir)
+    with client.engine(data) as owner:
+        run_id = client.launch(data, dump_job(job), base_dir=job_file.absolute().parent)
+        result = follow.follow(data, run_id, quiet=json_output, owner=owner)
+    _print_json(result) if json_output else show.summary(result)
+    if result["state"] not in ("finished", "stopped"):
+        if json_output:
+            print(f"bidirl: run {run_id} {result['state']}: {result['error']}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: bidirl launch jobs/demo.yaml --set seed=3")
+def launch(
+    job_file: Annotated[Path | None, typer.Argument(metavar="JOB.yaml", help="Job file; not needed to resume.")] = None,
+    settings: Settings = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Continue from this run's newest checkpoint.")
+    ] = None,
+    json_output: Json = False,
+    data_dir: Data = None,
+) -> None:
+    """Queue a job for a running engine and print its run id."""
+    data = DataDir.from_env(data_dir)
+    if job_file is None and resume is None:
+        raise BadInput("JOB.yaml is required unless --resume names a run")
+    if job_file is None and settings:
+        raise BadInput("--set changes a job file: name one beside --resume")
+    text = dump_job(_job(job_file, settings)) if job_file else None
+    client.require_engine(data)
+    base_dir = job_file.absolute().parent if job_file else None
+    run_id = client.launch(data, text, base_dir=base_dir, resume=resume)
+    _print_json({"run_id": run_id}) if json_output else print(run_id)
+
+
+@app.command(epilog="Example: bidirl control demo-1129-101500-ab12 set staleness=0.5 --wait")
+def control(
+    run_id: RunId,
+    action: Annotated[str, typer.Argument(help="set, pause, resume, checkpoint or stop.")],
+    setting: Annotated[str | None, typer.Argument(metavar="[KEY=VALUE]", help="With set: staleness=S.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Until the command is applied.")] = False,
+    json_output: Json = False,
+    data_dir: Data = None,
+) -> None:
+    """Command a running run; the same rows as the page writes."""
+    data = DataDir.from_env(data_dir)
+    kind, payload = client.parse_action(action, setting)
+    answer = client.command(data, kind, payload, run_id=run_id, wait=wait)
+    _print_json(answer) if json_output else print(f"{answer['state']}: {answer['answer'] or 'the engine has it'}")
+
+
+@app.command(epilog="Example: bidirl serve --demo --port 8501")
+def serve(
+    demo: Annotated[bool, typer.Option("--demo", help="Launch jobs/demo.yaml.")] = False,
+    host: Annotated[str, typer.Option(help="Address of the page.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of the page.", min=1, max=65535)] = 8501,
+    data_dir: Data = None,
+) -> None:
+    """Engine and app together, as the Procfile says; Ctrl-C stops both."""
+    from engine.cli.serve import serve as serve_both
+
+    raise typer.Exit(serve_both(DataDir.from_env(data_dir), demo=demo, host=host, port=port))
+
+
+@runs_app.command("list", epilog="Example: bidirl runs list --json")
+def runs_list(json_output: Json = False, data_dir: Data = None) -> None:
+    """All runs, newest first."""
+    results = client.results(DataDir.from_env(data_dir))
+    _print_json(results) if json_output else show.table(results)
+
+
+@runs_app.command("show", epilog="Example: bidirl runs show demo-1129-101500-ab12")
+def runs_show(run_id: RunId, json_output: Json = False, data_dir: Data = None) -> None:
+    """One run's result fields."""
+    result = client.result(DataDir.from_env(data_dir), run_id)
+    _print_json(result) if json_output else show.summary(result)
+
+
+@runs_app.command("delete", epilog="Example: bidirl runs delete demo-1129-101500-ab12")
+def runs_delete(run_id: RunId, json_output: Json = False, data_dir: Data = None) -> None:
+    """Delete a run that has ended, with its checkpoints."""
+    data = DataDir.from_env(data_dir)
+    client.require_engine(data)
+    answer = client.command(data, "delete", {}, run_id=run_id, wait=True)
+    _print_json(answer) if json_output else print(answer["answer"])
+
+
+@app.command(epilog="Example: bidirl doctor")
+def doctor(json_output: Json = False, data_dir: Data = None) -> None:
+    """What this machine can run, what is missing, how to get it."""
+    from engine.cli.doctor import findings
+
+    found = findings(DataDir.from_env(data_dir))
+    if json_output:
+        _print_json(found)
+    else:
+        show.doctor(found)
+    if any(item["state"] == "broken" for item in found):
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Entry point: bad input becomes one line and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except (JobError, BadInput, StorageError) as error:
+        _bad_input(str(error))
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        sys.exit(2)
+    except click.ClickException as error:
+        _bad_input(" ".join(error.format_message().split()))
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        print("bidirl: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except client.EngineFailed as error:
+        print(f"bidirl: {error}", file=sys.stderr)
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _bad_input(text: str) -> None:
+    print(f"bidirl: {text}", file=sys.stderr)
+    sys.exit(2)

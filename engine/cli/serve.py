@@ -1,0 +1,74 @@
+"""Engine and app together: the Procfile's processes under honcho, and the address to open."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+from honcho.environ import parse_procfile
+from honcho.manager import Manager
+
+from engine.cli import client
+from engine.cli.client import BadInput
+from engine.config import dump_job, load_job
+from engine.service import is_locked
+from storage.mailbox import Mailbox
+from storage.paths import DATA_DIR_VARIABLE, DataDir
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout: Procfile, jobs and the app lie there."""
+
+PAGE_START_S = 120.0
+"""Longest wait for the page before its address is printed as unreachable."""
+
+
+def serve(data: DataDir, *, demo: bool, host: str, port: int) -> int:
+    """Run until Ctrl-C; returns the exit code. Raises BadInput when the folder or the port is taken."""
+    if is_locked(data):
+        raise BadInput(f"{data.root}: an engine has this data folder already; use --data-dir or stop it")
+    _check_port(host, port)
+    if demo:
+        path = ROOT / "jobs" / "demo.yaml"
+        payload = {"job": dump_job(load_job(path)), "base_dir": str(path.parent), "resume": None}
+        with Mailbox(data.control_db) as mailbox:
+            mailbox.send("launch", payload, who=client.who(), idem_key=f"serve-{uuid.uuid4().hex}")
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        DATA_DIR_VARIABLE: str(data.root),
+        "HOST": host,
+        "PORT": str(port),
+        "PYTHONUNBUFFERED": "1",
+    }
+    manager = Manager()
+    for name, command in parse_procfile((ROOT / "Procfile").read_text(encoding="utf-8")).processes.items():
+        manager.add_process(name, command, env=environment, cwd=str(ROOT))
+    threading.Thread(target=_announce, args=(host, port), daemon=True).start()
+    manager.loop()
+    return int(manager.returncode or 0)
+
+
+def _check_port(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise BadInput(f"--host {host} --port {port}: {error.strerror or error}; choose another --port") from None
+
+
+def _announce(host: str, port: int) -> None:
+    deadline = time.monotonic() + PAGE_START_S
+    where = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    while time.monotonic() < deadline:
+        try:
+            with socket.create_connection((where, port), timeout=1.0):
+                print(f"\n    bidirl is ready: open http://{where}:{port}  (Ctrl-C stops everything)\n", flush=True)
+                return
+        except OSError:
+            time.sleep(0.2)
+    print(f"\n    The page did not answer at http://{where}:{port} within {PAGE_START_S:.0f} s.\n", flush=True)

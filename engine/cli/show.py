@@ -1,0 +1,117 @@
+"""What the command line prints for people: the dry run, summaries, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from engine.config import Job, dump_job
+
+
+def dry_run(job: Job) -> str:
+    """The resolved job and what follows from it, as YAML with comments."""
+    schedule = job.schedule
+    partition = f"{job.partition} (rollout:train)" if job.partition else "none: every device has both roles"
+    return (
+        f"{dump_job(job)}# arm {schedule.arm}: {job.device_count} {job.devices.kind} devices, partition {partition}\n"
+        f"# staleness {schedule.staleness_resolved:g}, consume {schedule.consume_resolved}, "
+        f"in-flight updates {'yes' if schedule.in_flight_resolved else 'no'}\n"
+        f"# {job.algorithm.steps} steps of {job.algorithm.prompts_per_step} groups, "
+        f"{job.algorithm.group_size} responses each"
+    )
+
+
+def summary(result: dict[str, Any]) -> None:
+    """The result as a table on stdout."""
+    table = Table(title=f"{result['run_id']}: {result['state']}", show_header=False, title_justify="left")
+    for name, value in _rows(result):
+        table.add_row(name, value)
+    Console().print(table)
+
+
+def _rows(result: dict[str, Any]) -> list[tuple[str, str]]:
+    rewards = [reward for reward in result["reward"]["per_step"] if reward is not None]
+    idle = result["idle"]
+    rows = [
+        ("arm", f"{result['arm']}, {result['consume']}, staleness {_number(result['staleness'], 'g')}"),
+        ("steps", str(result["steps"])),
+        ("wall time", _seconds(result["wall_s"])),
+        ("of it warm-up", _seconds(result["warm_up_s"])),
+        ("throughput", f"{_number(result['throughput_tokens_per_s'], ',.0f')} tokens/s"),
+        ("reward, first 10 / last 10 steps", f"{_mean(rewards[:10])} / {_mean(rewards[-10:])}"),
+        ("held-out accuracy, first / last", _first_last(result["eval"])),
+        ("control accuracy, first / last", _first_last(result["eval_control"])),
+        ("idle share of device time", _number(idle["fraction"], ".1%")),
+        *((f"  {cause}", _number(share, ".1%")) for cause, share in idle["by_cause"].items()),
+        ("lag, largest", _number(result["lag"]["max"], "d")),
+        ("excluded groups", ", ".join(f"{n} {reason}" for reason, n in result["excluded"].items()) or "none"),
+        ("weight publish, median", _milliseconds(result["publish_s"])),
+        ("ledger gap / CPU over busy", _ledger(result["ledger"])),
+    ]
+    if result["error"]:
+        rows.append(("error", result["error"]))
+    return rows
+
+
+def _number(value: float | None, spec: str) -> str:
+    return "-" if value is None else format(value, spec)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} s"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{1000 * value:.1f} ms"
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{sum(values) / len(values):.3f}" if values else "-"
+
+
+def _first_last(evals: Sequence[dict[str, Any]]) -> str:
+    if not evals:
+        return "-"
+    return f"{evals[0]['accuracy']:.3f} / {evals[-1]['accuracy']:.3f}"
+
+
+def _ledger(ledger: dict[str, Any]) -> str:
+    if ledger["max_gap_fraction"] is None:
+        return "-"
+    verdict = "ok" if ledger["ok"] else "FAILED"
+    return f"{ledger['max_gap_fraction']:.3%} / {_number(ledger['cpu_over_busy'], '.2f')} ({verdict})"
+
+
+def table(results: Sequence[dict[str, Any]]) -> None:
+    """Runs, one a row."""
+    if not results:
+        print("No runs yet. Start one with: bidirl run jobs/demo.yaml")
+        return
+    columns = ("run", "state", "arm", "staleness", "partition", "steps", "reward last", "tokens/s", "idle")
+    grid = Table(*columns)
+    for result in results:
+        partition = result["partition"]
+        grid.add_row(
+            result["run_id"],
+            result["state"],
+            result["arm"],
+            _number(result["staleness"], "g"),
+            f"{partition['rollout']}:{partition['train']}" if partition else "-",
+            str(result["steps"]),
+            _number(result["reward"]["last"], ".3f"),
+            _number(result["throughput_tokens_per_s"], ",.0f"),
+            _number(result["idle"]["fraction"], ".1%"),
+        )
+    Console().print(grid)
+
+
+def doctor(findings: Sequence[dict[str, Any]]) -> None:
+    """One line a finding."""
+    marks = {"ok": "ok     ", "missing": "missing", "broken": "BROKEN "}
+    for item in findings:
+        print(f"{marks[item['state']]} {item['what']}: {item['found']}")
+        if item["state"] != "ok" and item["get"]:
+            print(f"        {item['get']}")

@@ -1,0 +1,115 @@
+"""From a launch command to the row of a queued run."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine import allowed_paths, checkpoints
+from engine.config import Job, JobError, dump_job, parse_job
+from storage.paths import DataDir
+from storage.records import RunRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A job that can be run on this machine."""
+
+    job: Job
+    base_dir: Path
+    """Folder that relative paths of the job start from."""
+    parent_run_id: str | None
+    """Run whose newest checkpoint it continues from."""
+    start_step: int
+    """Version of that checkpoint."""
+
+
+def prepare(
+    payload: Mapping[str, Any], *, data: DataDir, cores: int, find: Callable[[str | None], RunRow | None]
+) -> Launch:
+    """Check a launch command. Raises ValueError with the reason it cannot be run.
+
+    `payload`: `job` (YAML text; may be left out when resuming), `base_dir`, `resume` (a run id).
+    """
+    resume = payload.get("resume")
+    parent = find(resume) if resume else None
+    if resume and parent is None:
+        raise ValueError(f"resume: run {resume!r} is not known")
+    text = payload.get("job") or (parent.job if parent else None)
+    if not isinstance(text, str):
+        raise ValueError(f"job must be the text of a job file, got {type(text).__name__}")
+    job = parse_job(text)
+    try:
+        job.check_machine(cores)
+    except ValueError as error:
+        raise JobError({"devices": str(error)}) from None
+    base_dir = Path(payload.get("base_dir") or (parent.base_dir if parent else None) or data.root).absolute()
+    if not job.model.source.startswith("builtin:"):
+        allowed_paths.resolve(job.model.source, base_dir=base_dir, data_root=data.root)
+    start_step = 0
+    if parent is not None:
+        found = checkpoints.newest(data.checkpoints(parent.run_id))
+        if found is None:
+            raise ValueError(f"resume: run {resume!r} has no checkpoint to continue from")
+        start_step = found[1].version
+        _check_resumable(job, parse_job(parent.job), start_step)
+    return Launch(job=job, base_dir=base_dir, parent_run_id=parent.run_id if parent else None, start_step=start_step)
+
+
+def _check_resumable(job: Job, before: Job, start_step: int) -> None:
+    """What a checkpoint fixes: the model, the data order and the groups of a step."""
+    fixed = {
+        "seed": (job.seed, before.seed),
+        "model.source": (job.model.source, before.model.source),
+        "task": (job.task, before.task),
+        "eval.items": (job.eval.items, before.eval.items),
+        "algorithm.prompts_per_step": (job.algorithm.prompts_per_step, before.algorithm.prompts_per_step),
+    }
+    changed = {
+        key: f"cannot change on resume: it was {old}, now {new}" for key, (new, old) in fixed.items() if new != old
+    }
+    if changed:
+        raise JobError(changed, source="resume")
+    if job.algorithm.steps <= start_step:
+        raise JobError(
+            {"algorithm.steps": f"must be more than the {start_step} steps that are made, got {job.algorithm.steps}"},
+            source="resume",
+        )
+
+
+def new_run_id(job: Job, now: float) -> str:
+    """Readable, unique, safe as a folder name."""
+    return f"{job.name}-{time.strftime('%m%d-%H%M%S', time.localtime(now))}-{uuid.uuid4().hex[:4]}"
+
+
+def columns(launch: Launch) -> dict[str, Any]:
+    """The run's row as it enters the queue."""
+    job = launch.job
+    return {
+        "name": job.name,
+        "kind": job.devices.kind,
+        "state": "queued",
+        "arm": job.schedule.arm,
+        "consume": job.schedule.consume_resolved,
+        "staleness": job.schedule.staleness_resolved,
+        "partition": str(job.partition) if job.partition else None,
+        "seed": job.seed,
+        "job": dump_job(job),
+        "base_dir": str(launch.base_dir),
+        "steps_target": job.algorithm.steps,
+        "start_step": launch.start_step,
+        "steps": 0,
+        "parent_run_id": launch.parent_run_id,
+        "config_version": 0,
+    }
+
+
+def remove_files(folder: Path) -> None:
+    """Remove a run's checkpoints, if there are any."""
+    if folder.exists():
+        shutil.rmtree(folder)

@@ -1,0 +1,1 @@
+"""The parts of GRPO (design.md section 5), one short file each."""

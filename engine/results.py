@@ -1,0 +1,197 @@
+"""The result of a run: the fields that people script against (`bidirl run`, `runs show`, `runs list`, `bench`).
+
+Built from telemetry alone, at any time of a run's life; a figure that cannot be known yet is None, never 0.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from planner.bubbles import bubbles, busy_rate
+from planner.policy.staleness import Bound
+from planner.throughput import throughput
+from storage import words
+from storage.liveness import effective_state
+from storage.reader import TelemetryReader
+from storage.records import RunRow, StepRow
+
+Seconds = Mapping[int, Mapping[str, float]]
+"""Device -> rollup column -> seconds."""
+
+
+def build(reader: TelemetryReader, run: RunRow, *, now: float | None = None, **final: Any) -> dict[str, Any]:
+    """The result fields of a run; `final` overrides what the database does not say yet (state, ledger, ...)."""
+    if run.result is not None:
+        return run.result
+    now = time.time() if now is None else now
+    engine = reader.engine()
+    state = effective_state(
+        run.state, engine.beat_at if engine else None, now, run.engine_id, engine.engine_id if engine else None
+    )
+    steps = reader.steps(run.run_id)
+    window = _window(run, now, final.get("ended_at"))
+    seconds = reader.kind_seconds(run.run_id, *window) if window else {}
+    ledger = final.get("ledger") or run.ledger or {}
+    pools = {device.device: device.pool for device in reader.devices(run.run_id)}
+    fields: dict[str, Any] = {
+        "run_id": run.run_id,
+        "name": run.name,
+        "kind": run.kind,
+        "state": final.get("state", state),
+        "error": final.get("error", run.error),
+        "arm": run.arm,
+        "consume": run.consume,
+        "staleness": run.staleness,
+        "partition": _partition(run.partition),
+        "seed": run.seed,
+        "steps": run.steps or 0,
+        "start_step": run.start_step or 0,
+        "parent_run_id": run.parent_run_id,
+        "wall_s": _wall(run, now, final.get("ended_at")),
+        "warm_up_s": run.training_at - run.started_at if run.training_at and run.started_at else None,
+        "tokens": sum(step.prompt_tokens + step.response_tokens for step in steps) if steps else None,
+        "throughput_tokens_per_s": _throughput(run, steps),
+        "step_s": [step.t_end - step.t_start for step in steps],
+        "reward": _reward(steps),
+        "eval": _evals(reader, run, "held_out"),
+        "eval_control": _evals(reader, run, "control"),
+        "lag": _lag(steps),
+        "excluded": run.excluded,
+        "idle": _idle(seconds, steps, pools),
+        "ledger": {
+            "ok": ledger.get("ok"),
+            "max_gap_fraction": ledger.get("max_gap_fraction"),
+            "cpu_over_busy": ledger.get("cpu_over_busy"),
+            "cpu_over_idle": ledger.get("cpu_over_idle"),
+        },
+        "leases": {
+            direction: {"admitted": 0, "refused": 0, "delivered": 0}
+            for direction in ("rollout_on_train", "train_on_rollout")
+        },
+        "switch": _switch(reader, run, now),
+        "publish_s": _publish(steps),
+        "bound_ratio": None,
+        "utilisation": _utilisation(seconds),
+        "model_error": {stage: {"median": None, "p90": None} for stage in ("rollout", "train")},
+        "params_sha256": final.get("params_sha256", run.params_sha256),
+    }
+    return fields
+
+
+def _window(run: RunRow, now: float, ended_at: float | None) -> tuple[float, float] | None:
+    """Idle time counts from the first possible rollout to the last step."""
+    if run.training_at is None:
+        return None
+    until = run.measured_until or ended_at or run.ended_at or now
+    return (run.training_at, until) if until > run.training_at else None
+
+
+def _wall(run: RunRow, now: float, ended_at: float | None) -> float | None:
+    if run.started_at is None:
+        return None
+    return (ended_at or run.ended_at or now) - run.started_at
+
+
+def _partition(text: str | None) -> dict[str, int] | None:
+    if text is None:
+        return None
+    rollout, train = text.split(":")
+    return {"rollout": int(rollout), "train": int(train)}
+
+
+def _throughput(run: RunRow, steps: Sequence[StepRow]) -> float | None:
+    timed = [(step.prompt_tokens + step.response_tokens, step.t_end - step.t_start) for step in steps]
+    return throughput(timed, run.staleness or 0.0)
+
+
+def _reward(steps: Sequence[StepRow]) -> dict[str, Any]:
+    rewards = [step.reward_mean for step in steps]
+    return {"first": rewards[0] if rewards else None, "last": rewards[-1] if rewards else None, "per_step": rewards}
+
+
+def _evals(reader: TelemetryReader, run: RunRow, name: str) -> list[dict[str, Any]]:
+    return [
+        {"step": row.step, "accuracy": row.accuracy, "items": row.items}
+        for row in reader.evals(run.run_id)
+        if row.name == name
+    ]
+
+
+def _lag(steps: Sequence[StepRow]) -> dict[str, Any]:
+    """`max_share_last`: the largest share of a step's groups that had the last lag its staleness allows (k + 1)."""
+    histogram: dict[str, int] = {}
+    share: float | None = None
+    for step in steps:
+        for lag, groups in step.lag.items():
+            histogram[str(lag)] = histogram.get(str(lag), 0) + groups
+        last = Bound(staleness=step.staleness or 0.0, prompts_per_step=step.groups).k + 1
+        share = max(share or 0.0, step.lag.get(last, 0) / step.groups)
+    lags = [step.lag_max for step in steps if step.lag_max is not None]
+    return {"max": max(lags, default=None), "histogram": dict(sorted(histogram.items())), "max_share_last": share}
+
+
+def _idle(seconds: Seconds, steps: Sequence[StepRow], pools: Mapping[int, str | None]) -> dict[str, Any]:
+    total = sum(sum(columns.values()) for columns in seconds.values())
+    if total <= 0:
+        return {"fraction": None, "by_cause": {}, "structural_fraction": None, "residual_fraction": None}
+    by_cause = {
+        cause: sum(columns.get(f"idle_{cause}", 0.0) for columns in seconds.values()) / total
+        for cause in words.IDLE_CAUSES
+    }
+    fraction = min(1.0, sum(by_cause.values()))
+    parts = _split(seconds, sum(step.groups for step in steps), pools, fraction)
+    return {
+        "fraction": fraction,
+        "by_cause": {cause: share for cause, share in by_cause.items() if share > 0},
+        "structural_fraction": parts[0],
+        "residual_fraction": parts[1],
+    }
+
+
+def _split(
+    seconds: Seconds, groups: int, pools: Mapping[int, str | None], fraction: float
+) -> tuple[float | None, float | None]:
+    sizes = {pool: [d for d, where in pools.items() if where == pool] for pool in ("rollout", "train")}
+    if not all(sizes.values()):
+        return None, None
+    rates = {}
+    for pool, columns in (("rollout", ("rollout", "scoring")), ("train", ("train", "optimizer", "grad_merge"))):
+        busy = sum(seconds.get(d, {}).get(column, 0.0) for d in sizes[pool] for column in columns)
+        rates[pool] = busy_rate(groups=groups, devices=len(sizes[pool]), busy_device_s=busy)
+    if rates["rollout"] is None or rates["train"] is None:
+        return None, None
+    parts = bubbles(
+        rollout_devices=len(sizes["rollout"]),
+        train_devices=len(sizes["train"]),
+        rate_rollout=rates["rollout"],
+        rate_train=rates["train"],
+        idle_fraction=fraction,
+    )
+    return parts.structural, parts.residual
+
+
+def _switch(reader: TelemetryReader, run: RunRow, now: float) -> dict[str, float | None]:
+    medians: dict[str, float | None] = {"in_s": None, "out_s": None, "grad_s": None}
+    if run.partition is not None or run.started_at is None:
+        return medians
+    found: dict[str, list[float]] = {}
+    for span in reader.spans(run.run_id, run.started_at, run.ended_at or now):
+        found.setdefault(span.kind, []).append(span.seconds)
+    for name, kind in (("in_s", "switch_in"), ("out_s", "switch_out"), ("grad_s", "grad_merge")):
+        medians[name] = median(found[kind]) if kind in found else None
+    return medians
+
+
+def _publish(steps: Sequence[StepRow]) -> float | None:
+    """Median seconds of copying the weights out and in (without waiting for a token to end)."""
+    values = [step.metrics["publish_s"] for step in steps if "publish_s" in step.metrics]
+    return median(values) if values else None
+
+
+def _utilisation(seconds: Seconds) -> float | None:
+    total = sum(sum(columns.values()) for columns in seconds.values())
+    useful = sum(columns.get(name, 0.0) for columns in seconds.values() for name in words.USEFUL_COLUMNS)
+    return useful / total if total > 0 else None

@@ -1,0 +1,1 @@
+"""One run inside the engine: its books, its loop, its telemetry."""

@@ -1,0 +1,165 @@
+"""Turns what a run lives through into rows for the telemetry writer. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.run.book import Group, StepEntry
+from engine.run.idle_log import IdleLog
+from engine.worker import messages as msg
+from storage.records import DeviceRow, DeviceState, EvalRow, GroupRow, LogRow, Span, StepRow
+from storage.writer import TelemetryWriter
+
+
+class Recorder:
+    """Writes the rows of one run."""
+
+    def __init__(self, writer: TelemetryWriter, run_id: str) -> None:
+        self._writer = writer
+        self.run_id = run_id
+        self._idle: dict[int, IdleLog] = {}
+
+    def run(self, **columns: Any) -> None:
+        """Insert or change the run's own row."""
+        self._writer.run(self.run_id, **columns)
+
+    def devices(self, rows: Sequence[DeviceRow]) -> None:
+        self._writer.devices(self.run_id, list(rows))
+
+    def log(self, at: float, text: str, *, level: str = "info", device: int | None = None) -> None:
+        self._writer.log(LogRow(run_id=self.run_id, at=at, level=level, text=text, device=device))
+
+    # -- device time --------------------------------------------------------------------------------------------------
+
+    def idle_cause(self, device: int, now: float, cause: str | None) -> None:
+        """Why the device has nothing to do from `now` on; None when it has work."""
+        self._idle.setdefault(device, IdleLog()).note(now, cause)
+
+    def delivery(self, device: int, delivery: msg.Delivery) -> None:
+        """Store a worker's closed spans and its open one."""
+        log = self._idle.setdefault(device, IdleLog())
+        spans: list[Span] = []
+        for span in delivery.spans:
+            common: dict[str, Any] = {
+                "run_id": self.run_id,
+                "device": device,
+                "version": span.version,
+                "step": span.step,
+            }
+            if span.kind != "idle":
+                spans.append(
+                    Span(
+                        **common, t0=span.t0, t1=span.t1, kind=span.kind, role=span.role, cpu_s=span.cpu_s, ref=span.ref
+                    )
+                )
+                continue
+            for start, end, cause in log.cut(span.t0, span.t1):
+                cpu_s = span.cpu_s * (end - start) / (span.t1 - span.t0)
+                spans.append(Span(**common, t0=start, t1=end, kind="idle", cause=cause, cpu_s=cpu_s))
+        if spans:
+            self._writer.spans(spans)
+        opened = delivery.open
+        state = DeviceState(
+            device=device,
+            kind=opened.kind,
+            role=opened.role,
+            cause=log.now() if opened.kind == "idle" else None,
+            version=opened.version,
+            step=opened.step,
+            since=opened.since,
+            seen_at=delivery.at,
+        )
+        self._writer.device_states(self.run_id, [state])
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+
+    def step(self, step: StepEntry, row: StepRow) -> None:
+        """A made step and the groups it consumed."""
+        self._writer.step(row)
+        self._writer.groups([self._consumed(group, step.version) for group in step.taken])
+
+    def step_again(self, row: StepRow) -> None:
+        """A step's row once more, with what was learnt after it ended."""
+        self._writer.step(row)
+
+    def excluded(self, group: Group, reason: str) -> None:
+        self._writer.groups([self._row(group, state="excluded", reason=reason)])
+
+    def eval(self, *, step: int, name: str, accuracy: float, items: int, at: float) -> None:
+        self._writer.eval(EvalRow(run_id=self.run_id, step=step, name=name, accuracy=accuracy, items=items, at=at))
+
+    def _consumed(self, group: Group, version: int) -> GroupRow:
+        return self._row(group, state="consumed", step=version + 1, lag=version - group.version)
+
+    def _row(self, group: Group, **columns: Any) -> GroupRow:
+        finished = group.finished
+        assert finished is not None, f"group {group.group_id} is recorded before it was finished"
+        rewards = [response.reward for response in finished.responses if response.reward is not None]
+        return GroupRow(
+            run_id=self.run_id,
+            group_id=group.group_id,
+            epoch=finished.epoch,
+            item=finished.item,
+            version=group.version,
+            bound=group.bound.staleness,
+            device=group.device,
+            reward_mean=sum(rewards) / len(rewards) if rewards else None,
+            started_at=finished.started_at,
+            finished_at=finished.finished_at,
+            prompt=finished.prompt,
+            responses=[
+                {
+                    "text": response.text,
+                    "reward": response.reward,
+                    "tokens": len(response.tokens),
+                    "versions": [list(item) for item in response.versions],
+                }
+                for response in finished.responses
+            ],
+            **columns,
+        )
+
+
+def step_row(run_id: str, step: StepEntry, done: msg.StepDone, *, staleness: float, now: float) -> StepRow:
+    """The row of a made step. Tokens are those of the groups it consumed, each response with its prompt."""
+    stats = step.stats
+    over = stats.over_lags
+    metrics: dict[str, Any] = {
+        "mismatch_kl": over.mismatch_kl,
+        "clip_share": over.clip_share,
+        "capped_share": over.capped_share,
+        "ess": over.effective_sample_share,
+        "reference_kl": stats.reference_kl_sum / stats.tokens if stats.tokens else None,
+        "learning_rate": done.stats.learning_rate,
+        "trained_tokens": stats.tokens,
+        "by_lag": {
+            str(lag): {
+                "groups": of_lag.groups,
+                "mismatch_kl": of_lag.mismatch_kl,
+                "clip_share": of_lag.clip_share,
+                "capped_share": of_lag.capped_share,
+                "ess": of_lag.effective_sample_share,
+            }
+            for lag, of_lag in sorted(stats.by_lag.items())
+        },
+    }
+    return StepRow(
+        run_id=run_id,
+        step=step.version + 1,
+        t_start=step.began_at,
+        t_end=now,
+        groups=len(step.taken),
+        prompt_tokens=stats.prompt_tokens,
+        response_tokens=stats.response_tokens,
+        reward_mean=stats.reward_mean,
+        loss=stats.loss,
+        grad_norm=done.stats.grad_norm,
+        entropy=stats.entropy,
+        response_len_mean=stats.response_len_mean,
+        lag_max=stats.lag_max,
+        lag={lag: of_lag.groups for lag, of_lag in sorted(stats.by_lag.items())},
+        no_signal=stats.no_signal,
+        staleness=staleness,
+        metrics=metrics,
+    )

@@ -1,0 +1,390 @@
+"""One run, from its devices to its result: a state machine whose body is four verbs.
+
+    observe   workers' deliveries -> books, telemetry            (observer.py)
+    decide    books -> State -> planner.policy.decide -> actions (pure)
+    apply     actions -> books, commands to workers              (applier.py)
+    record    idle causes, run row                               (recorder.py)
+
+    starting -> warming_up -> running <-> pausing -> paused
+    any of them -> stopping -> closing ledgers -> finished | stopped | failed
+
+Healthy end: the last step is made, its evaluations and checkpoint are done, workers close their ledgers, the result is
+written. Stop: groups in flight come back, the running chunk ends, the unfinished step is given up, a checkpoint is
+written, then as above. A worker that fails or dies ends the run as failed; what was learnt until the last checkpoint
+is kept. Every wait has a deadline, and what it says names who was waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from engine import checkpoints
+from engine.config import Job
+from engine.devices import Report, Workers
+from engine.run.applier import Applier
+from engine.run.book import Book, StartPoint
+from engine.run.data_order import DataOrder
+from engine.run.observer import Observer
+from engine.run.recorder import Recorder
+from engine.worker import messages as msg
+from planner.policy.decide import decide
+from planner.policy.idle import idle_causes
+from storage.records import DeviceRow
+
+logger = logging.getLogger(__name__)
+
+START_DEADLINE_S = 180.0
+"""Longest wait for worker processes: Ray starts one in seconds, a loaded machine may need a minute."""
+
+PREPARE_DEADLINE_S = 1200.0
+"""Longest wait for models without any progress reported; a warm start reports every few steps."""
+
+PROGRESS_DEADLINE_S = 900.0
+"""Longest time without a finished group, chunk or step while the run is not paused."""
+
+CLOSE_DEADLINE_S = 60.0
+"""Longest wait for the workers' last spans."""
+
+MAX_ROUNDS = 8
+"""Decisions in one tick: each round of actions may allow a few more; a rule that never settles is a fault."""
+
+
+class Run:
+    """One run; `begin`, then `observe` and `tick` until `over`."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        job: Job,
+        start: StartPoint,
+        resume_from: Path | None,
+        cores: Sequence[int],
+        base_dir: Path,
+        cache_dir: Path,
+        checkpoints_dir: Path,
+        order: DataOrder,
+        workers: Workers,
+        recorder: Recorder,
+        clock: Callable[[], float],
+        clock_offset_s: float,
+    ) -> None:
+        self.run_id = run_id
+        self.job = job
+        self.cores = tuple(cores)
+        self.recorder = recorder
+        self.step_made: Callable[[int, tuple[int, ...]], None] = lambda number, group_ids: None
+        """Told of every step made, by its number and its groups."""
+        self.state = "starting"
+        self.error: str | None = None
+        self.over = False
+        self._workers = workers
+        self._clock = clock
+        self._checkpoints_dir = checkpoints_dir
+        self._deadline_from = clock()
+        self._closing_since: float | None = None
+        self._stop_sent = False
+        self._last_progress: tuple[object, ...] = ()
+        self._recorded: dict[str, object] = {}
+        self._lost: set[int] = set()
+        self.book = Book(job, start, order=order, now=clock())
+        self.specs = _specs(
+            run_id=run_id,
+            job=job,
+            cores=self.cores,
+            base_dir=base_dir,
+            cache_dir=cache_dir,
+            resume_from=resume_from,
+            clock_offset_s=clock_offset_s,
+        )
+        self.applier = Applier(
+            run_id=run_id,
+            job=job,
+            book=self.book,
+            workers=workers,
+            checkpoint_folder=lambda version: checkpoints.folder_of(checkpoints_dir, version),
+        )
+        trainers = [spec.device for spec in self.specs if spec.trains]
+        self.observer = Observer(
+            job=job, book=self.book, recorder=recorder, applier=self.applier, order=order, train_devices=trainers
+        )
+        self.book.add_devices(
+            rollout=[spec.device for spec in self.specs if spec.rolls], train=trainers, pools=job.partition is not None
+        )
+        self._open_version()
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start the workers."""
+        self.recorder.run(state=self.state, started_at=self._clock(), steps=0)
+        self.recorder.devices([self._device_row(spec, None) for spec in self.specs])
+        self._workers.start(self.specs)
+
+    def observe(self, reports: Sequence[Report]) -> None:
+        """Enter what the workers said."""
+        now = self._clock()
+        for report in reports:
+            if report.delivery is None:
+                self._lose(report, now)
+                continue
+            before = len(self.observer.started)
+            for event in report.delivery.events:
+                self.observer.event(report.device, event, now)
+            self.recorder.delivery(report.device, report.delivery)
+            if len(self.observer.started) > before:
+                spec = self.specs[report.device]
+                self.recorder.devices([self._device_row(spec, self.observer.started[report.device])])
+        for device, error in self.observer.failed.items():
+            if self.error is None:
+                self._fail(f"The worker of {self._name(device)} failed: {error}")
+
+    def tick(self) -> None:
+        """Decide, apply, record; move the run's own state on."""
+        now = self._clock()
+        if self._closing_since is not None:
+            self._finish_closing(now)
+            return
+        self._advance(now)
+        if self.state in ("running", "pausing", "paused", "stopping"):
+            self._decide(now)
+            if self._nothing_left():
+                self._close(now)
+        self._watch(now)
+        self._record(now)
+
+    def _advance(self, now: float) -> None:
+        observer = self.observer
+        if self.state == "starting" and len(observer.started) == len(self.specs):
+            self._enter("warming_up", now)
+        if self.state == "warming_up" and len(observer.ready) == len(self.specs) and self.book.published is not None:
+            self.recorder.run(training_at=now, progress=None, progress_fraction=None)
+            self.book.step.began_at = now
+            self._enter("running", now)
+        if self.book.stopping and self.state not in ("starting", "warming_up", "stopping"):
+            self._enter("stopping", now)
+        if self.state in ("running", "pausing", "paused"):
+            wanted = "running" if not self.book.paused else "paused" if self.quiet else "pausing"
+            if wanted != self.state:
+                self._enter(wanted, now)
+        if self.book.stopping and self.state in ("starting", "warming_up"):
+            self._close(now)
+        for number, group_ids in self.observer.steps_done:
+            self._open_version()
+            self.step_made(number, group_ids)
+        self.observer.steps_done.clear()
+
+    def _enter(self, state: str, now: float) -> None:
+        self.state = state
+        self._deadline_from = now
+        self.recorder.run(state=state)
+
+    def _decide(self, now: float) -> None:
+        for _ in range(MAX_ROUNDS):
+            actions = decide(self.book.state(), now)
+            if not actions:
+                break
+            for action in actions:
+                self.applier.apply(action)
+        else:
+            logger.warning("Run %s decided %d rounds in one tick without settling.", self.run_id, MAX_ROUNDS)
+        causes = idle_causes(self.book.state())
+        for spec in self.specs:
+            self.recorder.idle_cause(spec.device, now, causes.get(spec.device))
+
+    @property
+    def closing(self) -> bool:
+        """Workers were asked for their last spans."""
+        return self._closing_since is not None
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is being generated or computed."""
+        return self.book.in_flight == 0 and all(trainer.busy is None for trainer in self.book.train.values())
+
+    def _open_version(self) -> None:
+        """Note the evaluations and the checkpoint that belong to the version just reached."""
+        job, book = self.job, self.book
+        version, last = book.step.version, book.steps_left == 0
+        first = version == book.start.version
+        every = job.eval.every_steps
+        names: list[str] = []
+        if job.eval.items and (first or last or (every and version % every == 0)):
+            names.append("held_out")
+        if job.eval.items and job.eval.control_prefix and (first or last):
+            names.append("control")
+        book.step.evals_waiting = [(name, device) for name in names for device in book.train]
+        every = job.checkpoint.every_steps
+        if not first and (last or (every and version % every == 0)):
+            book.step.checkpoint_due = True
+
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
+    def request_stop(self) -> None:
+        """Stop at the next safe point: the running chunk ends, then the checkpoint."""
+        book = self.book
+        if book.stopping:
+            return
+        book.stopping = True
+        for device, replica in book.rollout.items():
+            if replica.in_flight:
+                self.applier.send(device, msg.AbortGroups())
+        book.step.evals_waiting.clear()
+
+    def _nothing_left(self) -> bool:
+        book = self.book
+        if book.step.checkpoint_due or book.step.checkpoint_running or not self.quiet:
+            return False
+        if book.stopping:
+            return self._stop_sent or self._give_up_step()
+        return book.steps_left == 0 and not book.step.evals_waiting and not book.step.evals_running
+
+    def _give_up_step(self) -> bool:
+        """The chunks of the unfinished step have ended: forget their gradient, then keep what was learnt before."""
+        self._stop_sent = True
+        for device in self.book.train:
+            self.applier.send(device, msg.DiscardStep())
+        self.book.discard_step()
+        version = self.book.step.version
+        saved = [number for number, _ in checkpoints.checkpoints(self._checkpoints_dir)]
+        self.book.step.checkpoint_due = version not in saved and version > self.book.start.version
+        return not self.book.step.checkpoint_due
+
+    def _close(self, now: float) -> None:
+        """Ask the workers for their last spans."""
+        self._closing_since = now
+        for spec in self.specs:
+            self.applier.send(spec.device, msg.Shutdown())
+            if self.state in ("running", "pausing", "paused", "stopping"):
+                self.recorder.idle_cause(spec.device, now, "draining" if self.book.stopping else "no_work")
+        self._record(now)
+
+    def _finish_closing(self, now: float) -> None:
+        missing = [spec.device for spec in self.specs if spec.device not in self.observer.closed | self._lost]
+        if missing and now - (self._closing_since or now) < CLOSE_DEADLINE_S:
+            return
+        if missing and self.error is None and not self.book.stopping:
+            names = ", ".join(self._name(device) for device in missing)
+            self.error = f"{names} did not close within {CLOSE_DEADLINE_S:.0f} s; the ledger is incomplete."
+        self._workers.end(self.run_id)
+        self.state = "failed" if self.error else "stopped" if self.book.stopping else "finished"
+        self.over = True
+
+    def _fail(self, error: str) -> None:
+        """End the run: what still lives closes its ledger, nothing new is handed out."""
+        now = self._clock()
+        self.error = error
+        self.recorder.log(now, error, level="error")
+        for spec in self.specs:
+            self.recorder.idle_cause(spec.device, now, "failure")
+        if self._closing_since is None:
+            self._closing_since = now
+            for spec in self.specs:
+                self.applier.send(spec.device, msg.Shutdown())
+
+    def abandon(self, error: str) -> None:
+        """The engine itself ends: remove the workers at once."""
+        self._workers.end(self.run_id)
+        self.error, self.state, self.over = error, "interrupted", True
+
+    def _lose(self, report: Report, now: float) -> None:
+        if report.device in self.observer.closed:
+            return
+        self._lost.add(report.device)
+        if self.error is None:
+            self._fail(f"The worker of {self._name(report.device)} is gone: {report.lost}")
+
+    def _watch(self, now: float) -> None:
+        """Fail rather than wait for ever."""
+        if self.error is not None or self._closing_since is not None or self.state == "paused":
+            self._deadline_from = now
+            return
+        book = self.book
+        progress = (
+            len(self.observer.started),
+            len(self.observer.ready),
+            self.observer.progress,
+            book.started,
+            book.in_flight,
+            book.step.version,
+            book.step.trained,
+            book.step.evals_running,
+        )
+        if progress != self._last_progress:
+            self._last_progress, self._deadline_from = progress, now
+        limit = {"starting": START_DEADLINE_S, "warming_up": PREPARE_DEADLINE_S}.get(self.state, PROGRESS_DEADLINE_S)
+        if now - self._deadline_from > limit:
+            self._fail(f"Nothing happened for {limit:.0f} s while {self.state}; waited for {self._waited_for()}.")
+
+    def _waited_for(self) -> str:
+        if self.state in ("starting", "warming_up"):
+            done = self.observer.started if self.state == "starting" else self.observer.ready
+            return ", ".join(self._name(spec.device) for spec in self.specs if spec.device not in done) or "weights"
+        busy = [f"{self._name(d)} with {len(r.in_flight)} groups" for d, r in self.book.rollout.items() if r.in_flight]
+        busy += [f"{self._name(d)} on {t.busy}" for d, t in self.book.train.items() if t.busy]
+        return ", ".join(busy) or "nobody: the policy handed nothing out"
+
+    # -- record -------------------------------------------------------------------------------------------------------
+
+    def _record(self, now: float) -> None:
+        """Write what changed in the run's own row."""
+        progress = self.observer.progress if self.state == "warming_up" else None
+        columns: dict[str, object] = {
+            "steps": self.book.step.version - self.book.start.version,
+            "buffer_groups": self.book.buffered,
+            "in_flight_groups": self.book.in_flight,
+            "measured_until": self.observer.last_step_at,
+            "excluded": dict(self.observer.excluded),
+            "params_sha256": self.observer.params_sha256,
+            "progress": progress[0] if progress else None,
+            "progress_fraction": progress[1] if progress else None,
+        }
+        changed = {name: value for name, value in columns.items() if self._recorded.get(name) != value}
+        if changed:
+            self._recorded |= changed
+            self.recorder.run(**changed)
+
+    def _name(self, device: int) -> str:
+        spec = self.specs[device]
+        role = "both roles" if spec.rolls and spec.trains else "rollout" if spec.rolls else "train"
+        return f"device {device} ({role})"
+
+    def _device_row(self, spec: msg.WorkerSpec, pid: int | None) -> DeviceRow:
+        pool = None if spec.rolls and spec.trains else "rollout" if spec.rolls else "train"
+        return DeviceRow(device=spec.device, node="local", pool=pool, core=spec.core, pid=pid)
+
+
+def _specs(
+    *,
+    run_id: str,
+    job: Job,
+    cores: Sequence[int],
+    base_dir: Path,
+    cache_dir: Path,
+    resume_from: Path | None,
+    clock_offset_s: float,
+) -> list[msg.WorkerSpec]:
+    """Rollout devices first, then train devices; `colocated` gives every device both roles."""
+    partition = job.partition
+    rolls = job.device_count if partition is None else partition.rollout
+    first_trainer = 0 if partition is None else partition.rollout
+    return [
+        msg.WorkerSpec(
+            run_id=run_id,
+            device=device,
+            core=cores[device % len(cores)],
+            rolls=device < rolls,
+            trains=device >= first_trainer,
+            source=device == first_trainer,
+            train_rank=device - first_trainer,
+            train_world=job.device_count - first_trainer,
+            job=job,
+            base_dir=base_dir,
+            cache_dir=cache_dir,
+            resume_from=resume_from,
+            clock_offset_s=clock_offset_s,
+        )
+        for device in range(job.device_count)
+    ]

@@ -1,0 +1,323 @@
+"""The service: one engine per data folder, from the mailbox to running jobs.
+
+    mailbox --launch--> queue --devices free--> Run --over--> result
+            --command-> Run
+    every pass: wait for workers (at most a quarter of a second) -> observe -> tick -> mailbox -> heartbeat
+
+Healthy end: SIGTERM or SIGINT; active runs are marked interrupted (they resume from their last checkpoint), queued ones
+stay queued for the next engine. A crash leaves the same picture: the next engine finds runs of a life that is over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from importlib.metadata import version as package_version
+from pathlib import Path
+from typing import IO
+
+from engine import allowed_paths, checkpoints, launching, ledger_check, results
+from engine.config import Job, parse_job
+from engine.config.job import usable_cores
+from engine.cpu_time import CpuAccount
+from engine.devices import Report, Workers
+from engine.run.book import StartPoint
+from engine.run.commands import RunCommands
+from engine.run.data_order import DataOrder
+from engine.run.recorder import Recorder
+from engine.run.run import Run
+from storage.mailbox import Mailbox
+from storage.paths import DataDir
+from storage.reader import TelemetryReader
+from storage.records import Command, RunRow
+from storage.words import TERMINAL
+from storage.writer import TelemetryWriter
+
+logger = logging.getLogger(__name__)
+
+MAILBOX_S = 0.25
+"""How often the mailbox is read: a command is seen within that time."""
+
+BEAT_S = 1.0
+"""How often the heartbeat is written; pages call the engine silent after ten missed ones."""
+
+FLUSH_S = 60.0
+"""Longest wait for the telemetry of a run that ended to be on disk."""
+
+
+class EngineRunning(RuntimeError):
+    """Another engine has this data folder."""
+
+
+def lock(data: DataDir) -> IO[str]:
+    """Take the folder for this process; the lock goes with the process. Raises EngineRunning."""
+    data.root.mkdir(parents=True, exist_ok=True)
+    file = data.lock.open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        owner = file.read().strip() or "unknown"
+        file.close()
+        raise EngineRunning(f"{data.root}: an engine (process {owner}) has this data folder already") from None
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
+
+
+def is_locked(data: DataDir) -> bool:
+    """Whether an engine lives on this folder."""
+    try:
+        lock(data).close()
+    except EngineRunning:
+        return True
+    return False
+
+
+class Service:
+    """One engine life; `serve` until told to stop."""
+
+    def __init__(
+        self, data: DataDir, *, make_workers: Callable[[int], Workers], stop: threading.Event, with_parent: bool = False
+    ) -> None:
+        """`stop` ends `serve` after the present pass; `with_parent`: so does the end of the parent process."""
+        self._lock = lock(data)
+        self._data = data
+        self._clock_offset_s = time.time() - time.monotonic()
+        self._make_workers = make_workers
+        self._workers: Workers
+        self._stop = stop
+        self._parent = os.getppid() if with_parent else None
+        self._runs: dict[str, tuple[Run, RunCommands]] = {}
+        self._queue: deque[str] = deque()
+        self._cores = usable_cores()
+        self._cpu = CpuAccount()
+        self.engine_id = uuid.uuid4().hex[:12]
+        self._writer = TelemetryWriter(data.telemetry_db)
+        self._mailbox = Mailbox(data.control_db)
+        self._next_mailbox = 0.0
+        self._next_beat = 0.0
+
+    def now(self) -> float:
+        """Unix seconds on the time line shared with the workers of this machine."""
+        return time.monotonic() + self._clock_offset_s
+
+    def serve(self) -> None:
+        """Work until told to stop."""
+        self._writer.engine(
+            self.engine_id,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            started_at=self.now(),
+            beat_at=self.now(),
+            state="starting",
+            version=package_version("bidirl"),
+            cores=len(self._cores),
+        )
+        self._take_over()
+        self._workers = self._make_workers(len(self._cores))
+        logger.info("Engine %s serves %s on %d cores.", self.engine_id, self._data.root, len(self._cores))
+        try:
+            self._beat("ready")
+            while not self._stop.is_set():
+                self._pass()
+        finally:
+            self._shut_down()
+
+    def _pass(self) -> None:
+        reports = self._workers.wait(MAILBOX_S)
+        by_run: dict[str, list[Report]] = {}
+        for report in reports:
+            by_run.setdefault(report.run_id, []).append(report)
+        for run_id, (run, commands) in list(self._runs.items()):
+            run.observe(by_run.get(run_id, []))
+            run.tick()
+            commands.settle()
+            if run.over:
+                self._end(run, commands)
+        now = self.now()
+        if now >= self._next_mailbox:
+            self._next_mailbox = now + MAILBOX_S
+            for command in self._mailbox.pending():
+                self._receive(command)
+            self._start_queued()
+        if now >= self._next_beat:
+            self._beat("ready")
+            if self._parent is not None and os.getppid() != self._parent:
+                logger.info("The process that started this engine is gone; the engine ends too.")
+                self._stop.set()
+
+    def _beat(self, state: str) -> None:
+        now = self.now()
+        self._next_beat = now + BEAT_S
+        stats = self._writer.stats
+        self._cpu.sample(writer_s=stats.thread_cpu_s)
+        self._writer.engine(
+            self.engine_id,
+            beat_at=now,
+            state=state,
+            cpu_s=self._cpu.own_s,
+            ray_cpu_s=self._cpu.ray_s,
+            spans_dropped=stats.spans_dropped,
+            rows_written=stats.rows_written,
+            queue_depth=stats.queue_depth,
+            flush_lag_s=stats.flush_lag_s,
+        )
+
+    # -- launching ----------------------------------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        """Runs of an engine life that is over: the active ones were interrupted, the queued ones are ours now."""
+        self._writer.flush(FLUSH_S)
+        with TelemetryReader(self._data.telemetry_db) as reader:
+            for run in reversed(reader.runs(limit=100_000)):
+                if run.state == "queued":
+                    self._writer.run(run.run_id, engine_id=self.engine_id)
+                    self._queue.append(run.run_id)
+                elif run.state not in TERMINAL:
+                    self._writer.run(
+                        run.run_id, state="interrupted", ended_at=self.now(), error="The engine that ran it ended."
+                    )
+        for command in self._mailbox.list(state="accepted", limit=100_000):
+            self._mailbox.reject(command.id, "The engine ended before this took effect.")
+        self._writer.flush(FLUSH_S)
+
+    def _receive(self, command: Command) -> None:
+        if command.kind == "launch":
+            self._launch(command)
+        elif command.kind == "delete":
+            self._delete(command)
+        elif command.run_id in self._runs:
+            self._runs[command.run_id][1].receive(command)
+        elif command.kind == "stop" and (run := self._stored(command.run_id)) and run.state == "queued":
+            self._mailbox.accept(command.id)
+            self._queue.remove(run.run_id)
+            self._writer.run(run.run_id, state="stopped", ended_at=self.now())
+            self._writer.flush(FLUSH_S)
+            self._mailbox.apply(command.id, "Taken out of the queue.")
+        else:
+            known = self._stored(command.run_id)
+            state = f"is {known.state}" if known else "is not known"
+            self._mailbox.reject(command.id, f"run {command.run_id!r} {state}; only a running one takes commands")
+
+    def _stored(self, run_id: str | None) -> RunRow | None:
+        self._writer.flush(FLUSH_S)
+        with TelemetryReader(self._data.telemetry_db) as reader:
+            return reader.run(run_id) if run_id else None
+
+    def _launch(self, command: Command) -> None:
+        try:
+            launch = launching.prepare(command.payload, data=self._data, cores=len(self._cores), find=self._stored)
+        except ValueError as error:
+            self._mailbox.reject(command.id, str(error))
+            return
+        self._mailbox.accept(command.id)
+        run_id = launching.new_run_id(launch.job, self.now())
+        self._writer.run(
+            run_id, engine_id=self.engine_id, created_at=self.now(), who=command.who, **launching.columns(launch)
+        )
+        self._writer.flush(FLUSH_S)
+        self._queue.append(run_id)
+        self._mailbox.apply(command.id, f"Queued as {run_id}.", result={"run_id": run_id})
+
+    def _start_queued(self) -> None:
+        """Start the oldest queued run when its devices are free; nobody overtakes it."""
+        busy = {core for run, _ in self._runs.values() for core in run.cores}
+        free = [core for core in self._cores if core not in busy]
+        if not self._queue or not free:
+            return
+        stored = self._stored(self._queue[0])
+        assert stored is not None, f"run {self._queue[0]} vanished from the database"
+        job = parse_job(stored.job, source=stored.run_id)
+        need = min(job.device_count, len(self._cores))
+        if need <= len(free):
+            self._queue.popleft()
+            self._start(stored, job, free[:need])
+
+    def _start(self, stored: RunRow, job: Job, cores: list[int]) -> None:
+        start, folder = StartPoint(), None
+        try:
+            if stored.parent_run_id is not None:
+                found = checkpoints.newest(self._data.checkpoints(stored.parent_run_id))
+                if found is None:
+                    raise ValueError(f"run {stored.parent_run_id!r} has no checkpoint any more")
+                folder, start = found
+            base_dir = Path(stored.base_dir or self._data.root)
+            if not job.model.source.startswith("builtin:"):
+                allowed_paths.resolve(job.model.source, base_dir=base_dir, data_root=self._data.root)
+        except ValueError as error:
+            self._writer.run(stored.run_id, state="failed", error=str(error), ended_at=self.now())
+            return
+        recorder = Recorder(self._writer, stored.run_id)
+        run = Run(
+            run_id=stored.run_id,
+            job=job,
+            start=start,
+            resume_from=folder,
+            cores=cores,
+            base_dir=base_dir,
+            cache_dir=self._data.cache,
+            checkpoints_dir=self._data.checkpoints(stored.run_id),
+            order=DataOrder(seed=job.seed, shuffle=job.task.shuffle),
+            workers=self._workers,
+            recorder=recorder,
+            clock=self.now,
+            clock_offset_s=self._clock_offset_s,
+        )
+        self._runs[stored.run_id] = (run, RunCommands(run, self._mailbox))
+        run.begin()
+        logger.info("Run %s starts on cores %s.", stored.run_id, cores)
+
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
+    def _end(self, run: Run, commands: RunCommands) -> None:
+        ended_at = self.now()
+        self._writer.flush(FLUSH_S)
+        with TelemetryReader(self._data.telemetry_db) as reader:
+            stored = reader.run(run.run_id)
+            assert stored is not None, f"run {run.run_id} vanished from the database"
+            spans = reader.spans(run.run_id, stored.started_at or 0.0, ended_at)
+            witness = run.job.devices.kind == "cpu" and not run.job.devices.oversubscribe
+            ledger = ledger_check.check(spans, run.observer.life, cpu_witness=witness)
+            final = {"state": run.state, "ended_at": ended_at, "error": run.error, "ledger": ledger}
+            result = results.build(reader, stored, now=ended_at, **final)
+        for problem in ledger["problems"]:
+            run.recorder.log(ended_at, f"Ledger check: {problem}.", level="warning")
+        run.recorder.run(**final, result=result)
+        self._writer.flush(FLUSH_S)
+        commands.end()
+        del self._runs[run.run_id]
+        logger.info("Run %s is %s after %d steps.", run.run_id, run.state, result["steps"])
+
+    def _delete(self, command: Command) -> None:
+        stored = self._stored(command.run_id)
+        if stored is None or command.run_id is None:
+            self._mailbox.reject(command.id, f"run {command.run_id!r} is not known")
+            return
+        if command.run_id in self._runs or command.run_id in self._queue:
+            self._mailbox.reject(command.id, f"run {command.run_id!r} is {stored.state}; stop it first")
+            return
+        self._mailbox.accept(command.id)
+        launching.remove_files(self._data.checkpoints(command.run_id))
+        self._writer.delete_run(command.run_id)
+        self._writer.flush(FLUSH_S)
+        self._mailbox.apply(command.id, f"Run {command.run_id} and its checkpoints are deleted.")
+
+    def _shut_down(self) -> None:
+        for run, commands in self._runs.values():
+            run.abandon("The engine was shut down.")
+            run.recorder.run(state=run.state, error=run.error, ended_at=self.now())
+            commands.end()
+        self._workers.shutdown()
+        self._beat("stopped")
+        self._writer.close(FLUSH_S)
+        self._mailbox.close()
+        self._lock.close()

@@ -1,0 +1,147 @@
+"""The thread behind one device.
+
+    engine --commands--> inbox --> [ work thread: one command, or one token, at a time ] --> outbox --events--> engine
+
+The inbox is filled and the outbox emptied by other threads (`submit`, `poll`), so the engine never waits behind a token
+loop. The work thread waits only for its inbox, and only when it holds no group; every wait of `poll` has a deadline.
+Healthy end: `Shutdown`, ledger closed, `Closed`. An exception: ledger closed, `Failed`, then `Closed`; never silence.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Protocol
+
+from engine.worker import messages as msg
+from engine.worker.ledger import Ledger
+
+IDLE_WAIT_S = 0.5
+"""Longest wait for a command before the thread looks around again; it bounds nothing but the reaction to a stop."""
+
+COALESCE_S = 0.004
+"""After a first event `poll` waits this long for more: groups finish in bursts, and each answer costs the engine."""
+
+
+class Roles(Protocol):
+    """What the device can do: built inside the work thread, since that is where models live."""
+
+    def prepare(self) -> None:
+        """Load everything; long parts report progress."""
+
+    def handle(self, command: msg.Command) -> None:
+        """Do one command to its end."""
+
+    @property
+    def generating(self) -> bool:
+        """There is a next token to generate."""
+
+    def generate_step(self) -> None:
+        """One token for every sequence; finished groups are scored and reported."""
+
+
+class StopPreparing(Exception):
+    """Raised inside a long preparation when the worker was told to shut down."""
+
+
+RolesFactory = Callable[["DeviceWorker"], Roles]
+
+
+class DeviceWorker:
+    """Start with `start`, feed with `submit`, read with `poll`, end with the Shutdown command."""
+
+    def __init__(self, spec: msg.WorkerSpec, make_roles: RolesFactory) -> None:
+        self.spec = spec
+        self.ledger = Ledger(clock=self.now, cpu_clock=time.process_time)
+        self._make_roles = make_roles
+        self._inbox: queue.SimpleQueue[msg.Command] = queue.SimpleQueue()
+        self._events: list[msg.Event] = []
+        self._changed = threading.Condition()
+        self._closed = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"device-{spec.device}", daemon=True)
+
+    def now(self) -> float:
+        """Unix seconds on the time line that all workers and the engine of a machine share."""
+        return time.monotonic() + self.spec.clock_offset_s
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, command: msg.Command) -> None:
+        """Append a command; returns at once."""
+        self._stopping = self._stopping or isinstance(command, msg.Shutdown)
+        self._inbox.put(command)
+
+    def report_progress(self, text: str, fraction: float) -> None:
+        """Called by long preparations; raises StopPreparing when nobody waits for them any more."""
+        if self._stopping:
+            raise StopPreparing
+        self.emit(msg.Progress(text=text, fraction=fraction))
+
+    def emit(self, event: msg.Event) -> None:
+        """Report an event; called by the work thread."""
+        with self._changed:
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def log(self, text: str, *, level: str = "info") -> None:
+        self.emit(msg.Log(level=level, text=text, at=self.now()))
+
+    def poll(self, timeout_s: float) -> msg.Delivery:
+        """Everything reported since the last poll; waits for a first event at most `timeout_s` seconds."""
+        with self._changed:
+            if not self._events and not self._closed:
+                self._changed.wait(timeout_s)
+        if not self._closed:
+            time.sleep(COALESCE_S)
+        with self._changed:
+            events, self._events = tuple(self._events), []
+            # spans are taken last: whatever an event tells of, its span is in this delivery or still open
+            return msg.Delivery(events=events, spans=tuple(self.ledger.take()), open=self.ledger.open, at=self.now())
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread's end; whether it came."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        self.emit(msg.Started(pid=os.getpid(), at=self.ledger.started_at))
+        try:
+            roles = self._make_roles(self)
+            roles.prepare()
+            while True:
+                command = self._next(roles.generating)
+                if isinstance(command, msg.Shutdown):
+                    break
+                if command is not None:
+                    roles.handle(command)
+                elif roles.generating:
+                    roles.generate_step()
+        except StopPreparing:
+            pass
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+            self.emit(msg.Failed(error=text, traceback=traceback.format_exc()))
+        finally:
+            ended = self.ledger.close()
+            with self._changed:
+                self._events.append(msg.Closed(started_at=self.ledger.started_at, ended_at=ended))
+                self._closed = True
+                self._changed.notify_all()
+
+    def _next(self, generating: bool) -> msg.Command | None:
+        try:
+            return self._inbox.get_nowait()
+        except queue.Empty:
+            if generating:
+                return None
+        self.ledger.enter("idle")
+        try:
+            return self._inbox.get(timeout=IDLE_WAIT_S)
+        except queue.Empty:
+            return None

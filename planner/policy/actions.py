@@ -1,0 +1,88 @@
+"""What a decision can ask for. Each action is data with a reason in one sentence; a shell applies it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadWeights:
+    """The replica takes the version before its next token."""
+
+    device: int
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartGroups:
+    """The replica starts the next `count` groups of the data order."""
+
+    device: int
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeGroups:
+    """The step being filled consumes these finished groups."""
+
+    group_ids: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainChunk:
+    """The trainer accumulates the gradient of these groups."""
+
+    device: int
+    group_ids: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluate:
+    """The trainer evaluates its part of the held-out items with the step's version."""
+
+    device: int
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShipGradient:
+    """The trainer puts its accumulated gradient where the other trainers can fetch it."""
+
+    device: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishStep:
+    """Every trainer merges all gradients in replica order and makes the optimizer step; the first one publishes."""
+
+    devices: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The trainer writes a checkpoint of the step's version."""
+
+    device: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchRole:
+    """A device of the arm `colocated` changes its role."""
+
+    device: int
+    role: str
+    """rollout or train."""
+    reason: str
+
+
+Action = (
+    LoadWeights | StartGroups | TakeGroups | TrainChunk | Evaluate | ShipGradient | FinishStep | Checkpoint | SwitchRole
+)

@@ -1,0 +1,105 @@
+"""The trainer's side of a step, shared by all arms: chunks, evaluation, checkpoint, merge, optimizer.
+
+Order within one version: chunks while there are any; evaluations of the version in the gaps; both evaluations and the
+checkpoint must have run before the optimizer changes the parameters; then gradients are shipped and the step is made.
+"""
+
+from __future__ import annotations
+
+from planner.policy.actions import Action, Checkpoint, Evaluate, FinishStep, ShipGradient, TrainChunk
+from planner.policy.state import State, TrainReplica
+
+
+def train_actions(state: State, chunks: list[TrainChunk]) -> list[Action]:
+    """Hand out the chunks that the arm chose, fill the gaps of the other trainers, close the step.
+
+    `chunks`: at most one for each idle trainer.
+    """
+    if state.stopping:
+        return _closing(state)
+    actions: list[Action] = list(chunks)
+    given = {chunk.device for chunk in chunks}
+    idle = [replica for replica in idle_trainers(state) if replica.device not in given]
+    idle, more = _evaluations(state, idle)
+    actions += more
+    if state.step.checkpoint_due and idle and idle[0].device == state.train[0].device:
+        actions.append(Checkpoint(device=idle[0].device, reason=f"checkpoint of version {state.step.version} is due"))
+    if not actions and not state.paused:
+        actions += _close_step(state)
+    return actions
+
+
+def idle_trainers(state: State) -> list[TrainReplica]:
+    """Trainers that could be handed something now."""
+    return [replica for replica in state.train if replica.ready and replica.busy is None]
+
+
+def shared_chunks(state: State, queue: tuple[int, ...], *, batch_complete: bool) -> list[TrainChunk]:
+    """Chunks for the idle trainers from one queue that all of them share.
+
+    `batch_complete`: no more groups will join this step; its tail is then shared out evenly, or one trainer would end
+    while another holds a full chunk.
+    """
+    chunks: list[TrainChunk] = []
+    for replica in idle_trainers(state):
+        size = min(state.max_chunk_groups, len(queue))
+        if batch_complete:
+            size = min(size, -(-len(queue) // len(state.train)))
+        if size == 0 or state.paused or state.stopping:
+            break
+        chunk, queue = queue[:size], queue[size:]
+        chunks.append(chunk_of(state, replica.device, chunk))
+    return chunks
+
+
+def chunk_of(state: State, device: int, group_ids: tuple[int, ...]) -> TrainChunk:
+    """A chunk with its reason."""
+    reason = f"{len(group_ids)} groups of step {state.step.version} are ready and the trainer is idle"
+    return TrainChunk(device=device, group_ids=group_ids, reason=reason)
+
+
+def _closing(state: State) -> list[Action]:
+    first = state.train[0]
+    if state.step.checkpoint_due and first.ready and first.busy is None:
+        return [Checkpoint(device=first.device, reason="the run is stopping: keep what it has learnt")]
+    return []
+
+
+def _evaluations(state: State, idle: list[TrainReplica]) -> tuple[list[TrainReplica], list[Action]]:
+    actions: list[Action] = []
+    rest: list[TrainReplica] = []
+    for replica in idle:
+        part = next((name for name, device in state.step.evals_waiting if device == replica.device), None)
+        if part is None or state.paused:
+            rest.append(replica)
+            continue
+        actions.append(
+            Evaluate(
+                device=replica.device,
+                name=part,
+                reason=f"{part} evaluation of version {state.step.version} while no chunk is ready",
+            )
+        )
+    return rest, actions
+
+
+def _close_step(state: State) -> list[Action]:
+    step = state.step
+    waiting = step.evals_waiting or step.evals_running or step.checkpoint_due or step.checkpoint_running
+    if step.trained < state.bound.prompts_per_step or waiting or state.steps_left == 0:
+        return []
+    if any(replica.busy is not None for replica in state.train):
+        return []
+    if len(state.train) > 1:
+        missing = [replica for replica in state.train if not replica.shipped]
+        if missing:
+            return [
+                ShipGradient(device=replica.device, reason=f"all {step.trained} groups of the step are trained")
+                for replica in missing
+            ]
+    return [
+        FinishStep(
+            devices=tuple(replica.device for replica in state.train),
+            reason=f"all {step.trained} groups of step {step.version} are trained",
+        )
+    ]

@@ -1,0 +1,211 @@
+"""Read-only view of `telemetry.db` for pages and the command line. It cannot write, migrate or create anything.
+
+Every method is one or two short queries and returns records; nothing is cached here. Open spans are in
+`device_states`, not in `spans` or the rollups: who draws the present adds them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from storage import words
+from storage.codec import columns, from_row
+from storage.database import READ_TIMEOUT_S, TelemetryBroken, TelemetryMissing, explained, open_read_only
+from storage.device_seconds import DeviceSeconds, device_seconds
+from storage.records import (
+    DeviceRow,
+    DeviceState,
+    EngineRow,
+    EvalRow,
+    GroupRow,
+    LogRow,
+    RollupWindow,
+    RunRow,
+    Span,
+    StepRow,
+)
+from storage.rollups import NUM_COLUMNS, decode
+from storage.schema import TELEMETRY
+
+Record = TypeVar("Record")
+
+_IN_WINDOW = "FROM spans WHERE run_id = ? AND t0 >= ? AND t0 < ? AND t1 > ?"
+
+
+class TelemetryReader:
+    """One read-only connection, used by the thread that made it.
+
+    The constructor and every method raise TelemetryMissing, SchemaTooNew or TelemetryBroken (each with `.path`). A
+    database that was deleted and made anew is noticed and opened again.
+    """
+
+    def __init__(self, path: Path, *, timeout_s: float = READ_TIMEOUT_S) -> None:
+        self.path = Path(path)
+        self._timeout_s = timeout_s
+        self._open()
+
+    def __enter__(self) -> TelemetryReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # Engine and runs
+
+    def engine(self) -> EngineRow | None:
+        """The life that started last, None if no engine ever ran."""
+        found = self._records(EngineRow, "FROM engine ORDER BY started_at DESC LIMIT 1")
+        return found[0] if found else None
+
+    def runs(self, limit: int = 100, state: str | None = None) -> list[RunRow]:
+        """Newest first; in one stored state if given."""
+        if state is not None:
+            words.require("state of a run", state, words.RUN_STATES)
+        return self._records(
+            RunRow,
+            "FROM runs WHERE ?1 IS NULL OR state = ?1 ORDER BY created_at DESC, rowid DESC LIMIT ?2",
+            state,
+            limit,
+        )
+
+    def run(self, run_id: str) -> RunRow | None:
+        found = self._records(RunRow, "FROM runs WHERE run_id = ?", run_id)
+        return found[0] if found else None
+
+    def devices(self, run_id: str) -> list[DeviceRow]:
+        """In the order of their index."""
+        return self._records(DeviceRow, "FROM devices WHERE run_id = ? ORDER BY device", run_id)
+
+    # Time of devices
+
+    def device_states(self, run_id: str) -> list[DeviceState]:
+        """The open spans, in the order of devices."""
+        return self._records(DeviceState, "FROM device_state WHERE run_id = ? ORDER BY device", run_id)
+
+    def spans(self, run_id: str, t0: float, t1: float, limit: int = 20_000) -> list[Span]:
+        """Raw spans (pieces of at most 60 s) that overlap [t0, t1), by start and device, unclipped."""
+        return self._records(
+            Span, f"{_IN_WINDOW} ORDER BY t0, device LIMIT ?", run_id, t0 - words.MAX_SPAN_S, t1, t0, limit
+        )
+
+    def count_spans(self, run_id: str, t0: float, t1: float, cap: int) -> int:
+        """How many raw spans overlap [t0, t1), counted up to `cap`."""
+        sql = f"SELECT count(*) FROM (SELECT 1 {_IN_WINDOW} LIMIT ?)"
+        return int(self._query(sql, run_id, t0 - words.MAX_SPAN_S, t1, t0, cap)[0][0])
+
+    def rollup(self, run_id: str, res: int, t0: float, t1: float) -> RollupWindow:
+        """The bins of a resolution (1, 10 or 60 s) that overlap [t0, t1); only those that exist."""
+        if res not in words.RESOLUTIONS_S:
+            raise ValueError(f"res must be one of {', '.join(map(str, words.RESOLUTIONS_S))}, got {res!r}")
+        rows = self._query(
+            "SELECT bin, layout, data FROM rollups WHERE run_id = ? AND res = ? AND bin >= ? AND bin < ? ORDER BY bin",
+            run_id,
+            res,
+            int(t0 // res),
+            -int(-t1 // res),
+        )
+        if not rows:
+            return RollupWindow(res=res, bins=np.zeros(0, np.int64), ms=np.zeros((0, 0, NUM_COLUMNS), np.int32))
+        bins, layouts, blobs = zip(*rows, strict=True)
+        return RollupWindow(res=res, bins=np.array(bins, np.int64), ms=decode(blobs, layouts))
+
+    def kind_seconds(self, run_id: str, t0: float, t1: float) -> DeviceSeconds:
+        """Device -> rollup column -> seconds inside [t0, t1), of closed spans; columns without time are absent.
+
+        Exact, from raw spans clipped to the window. Where raw spans are gone (retention, overflow) rollups stand in:
+        right to a millisecond for whole bins; a bin that the window cuts gives the share of it that lies inside.
+        """
+        with self._reading():
+            return device_seconds(self._connection, run_id, t0, t1)
+
+    # Learning
+
+    def steps(self, run_id: str, since: int = 0) -> list[StepRow]:
+        """Steps from number `since` on, that one included, in their order."""
+        return self._records(StepRow, "FROM steps WHERE run_id = ? AND step >= ? ORDER BY step", run_id, since)
+
+    def groups(
+        self,
+        run_id: str,
+        step: int | None = None,
+        state: str | None = None,
+        search: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> list[GroupRow]:
+        """Groups started last first; `search` is a text that prompt or responses contain, case ignored."""
+        if state is not None:
+            words.require("state of a group", state, words.GROUP_STATES)
+        conditions = ["run_id = ?"]
+        parameters: list[Any] = [run_id]
+        for column, value in (("step", step), ("state", state)):
+            if value is not None:
+                conditions.append(f"{column} = ?")
+                parameters.append(value)
+        if search:
+            # The texts of the responses, not their JSON, which writes quotes and line breaks another way.
+            conditions.append(
+                "(instr(lower(prompt), lower(?)) OR EXISTS (SELECT 1 FROM json_each(responses)"
+                " WHERE instr(lower(json_extract(value, '$.text')), lower(?))))"
+            )
+            parameters += [search, search]
+        tail = f"FROM groups WHERE {' AND '.join(conditions)} ORDER BY group_id DESC LIMIT ? OFFSET ?"
+        return self._records(GroupRow, tail, *parameters, limit, offset)
+
+    def lag_histogram(self, run_id: str) -> dict[int, int]:
+        """Lag in versions -> consumed groups."""
+        sql = (
+            "SELECT lag, count(*) FROM groups WHERE run_id = ? AND state = 'consumed' AND lag IS NOT NULL"
+            " GROUP BY lag ORDER BY lag"
+        )
+        return {int(lag): int(count) for lag, count in self._query(sql, run_id)}
+
+    def evals(self, run_id: str) -> list[EvalRow]:
+        """By step, then name."""
+        return self._records(EvalRow, "FROM evals WHERE run_id = ? ORDER BY step, name", run_id)
+
+    def logs(self, run_id: str, limit: int = 200, after_id: int | None = None) -> list[LogRow]:
+        """Oldest first: the last `limit` lines, or with `after_id` the first `limit` after that one."""
+        if after_id is not None:
+            return self._records(
+                LogRow, "FROM logs WHERE run_id = ? AND id > ? ORDER BY id LIMIT ?", run_id, after_id, limit
+            )
+        return self._records(LogRow, "FROM logs WHERE run_id = ? ORDER BY id DESC LIMIT ?", run_id, limit)[::-1]
+
+    # Inside
+
+    def _open(self) -> None:
+        self._connection = open_read_only(self.path, TELEMETRY, timeout_s=self._timeout_s)
+        self._file = self._identity()
+
+    def _identity(self) -> tuple[int, int]:
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError as error:
+            raise TelemetryMissing(self.path, "the telemetry was deleted") from error
+        return found.st_dev, found.st_ino
+
+    def _reading(self) -> Any:
+        if self._identity() != self._file:
+            # Somebody emptied the data folder; the old file would answer for ever with the past.
+            self._connection.close()
+            self._open()
+        return explained(self.path, TelemetryBroken)
+
+    def _query(self, sql: str, *parameters: Any) -> list[Any]:
+        with self._reading():
+            return self._connection.execute(sql, parameters).fetchall()
+
+    def _records(self, record: type[Record], tail: str, *parameters: Any) -> list[Record]:
+        names = ", ".join(f'"{name}"' for name in columns(record))
+        return [from_row(record, row) for row in self._query(f"SELECT {names} {tail}", *parameters)]
