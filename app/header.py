@@ -87,7 +87,7 @@ def facts(run: RunRow, left_s: float | None) -> list[str]:
     if run.steps_target is not None:
         done = (run.start_step or 0) + (run.steps or 0)
         found.append(f"step **{done} / {run.steps_target}**")
-    if left_s is not None:
+    if left_s:
         found.append(f"**{duration(left_s)}** left")
     found.append(run.arm or "–")
     if run.partition:

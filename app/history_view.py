@@ -9,89 +9,72 @@ from app.clock import PageClock, device_time, duration
 from app.figures.bubbles import bubble_heatmap, causes, lost_time
 from app.figures.learning import NAMES, learning
 from app.live_chart import live_chart
-from app.live_frame import IDLE, Frame, binned
+from app.live_frame import IDLE, Frame
 from app.numbers import idle_fraction, idle_seconds, total
-from storage.reader import TelemetryReader
-
-HEATMAP_BINS = 120
-"""A cell wide enough to point at."""
 
 
-def where_time_is_lost(frame: Frame, reader: TelemetryReader | None, clock: PageClock) -> None:
-    """Heatmap and causes since training began. Without a reader the last picture is drawn again."""
-    left, right = st.columns([3, 2], gap="small")
-    with left, st.container(border=True, height="stretch", key="bubbles"):
-        _heatmap(frame, reader, clock)
-    with right, st.container(border=True, height="stretch", key="lost_time"):
-        sums = total(frame.whole)
-        share = idle_fraction(sums)
-        told = "–" if share is None else f"{device_time(idle_seconds(sums))} idle · {share:.1%}"
-        st.markdown(f"**Lost time by cause** · {told}")
-        items = lost_time(sums)
-        if not items:
-            st.caption("Nothing was lost yet." if share is not None else "Counted from the first rollout on.")
-            return
-        live_chart(
-            causes(sums),
-            key=f"causes:{frame.run.run_id}",
-            label="Lost time by cause: " + ", ".join(f"{name} {device_time(value)}" for name, _, value in items),
-            as_of=frame.as_of,
-            frozen="" if frame.live else "whole run",
-            table={
-                "columns": ["cause", "device-seconds", "share"],
-                "rows": [[name, f"{value:.2f}", f"{value / sum(sums.values()):.2%}"] for name, _, value in items],
-            },
-        )
-
-
-def _heatmap(frame: Frame, reader: TelemetryReader | None, clock: PageClock) -> None:
-    slot = f"_bubbles:{frame.run.run_id}"
-    start = frame.run.training_at
-    if start is None or frame.end <= start:
-        st.markdown("**Bubble heatmap** · idle share of each device over the run")
+def heatmap(frame: Frame, clock: PageClock) -> None:
+    """Exact idle share of each row over the run."""
+    if frame.bubbles is None:
+        st.markdown("**Bubble heatmap** · idle share over the run")
         st.caption("Begins with the first rollout.")
         return
-    if reader is not None:
-        st.session_state[slot] = binned(
-            reader, frame.run.run_id, frame.rows, (start, frame.end), frame.device_states, frame.end, HEATMAP_BINS
-        )
-    if slot not in st.session_state:
-        return
-    plan, seconds = st.session_state[slot]
-    if seconds.shape[0] != len(frame.rows):
-        return
-    st.markdown(f"**Bubble heatmap** · idle share of each row and {duration(plan.bin_s)}")
-    share = detail.idle_share(seconds, IDLE)
-    worst = total(frame.whole)
+    bubbles = frame.bubbles
+    st.markdown(f"**Bubble heatmap** · idle share of each row and {duration(bubbles.plan.bin_s)}, whole run")
+    mean = idle_fraction(total(frame.whole)) or 0.0
+    table = []
+    for row in bubbles.rows:
+        sums = total(frame.whole, row.devices)
+        share = idle_fraction(sums)
+        table.append([row.label, "–" if share is None else f"{share:.1%}", f"{sum(sums.values()):.1f} s"])
     live_chart(
-        bubble_heatmap(share, frame.rows, plan, clock=clock),
+        bubble_heatmap(detail.idle_share(bubbles.seconds, IDLE), bubbles.rows, bubbles.plan, clock=clock),
         key=f"bubbles:{frame.run.run_id}",
-        label=f"Idle share of {len(frame.rows)} rows over the run, on average {idle_fraction(worst) or 0:.0%}",
+        label=f"Idle share of {len(bubbles.rows)} rows over the run, on average {mean:.0%}",
+        as_of=bubbles.read_at,
+        frozen="" if frame.live else "whole run",
+        scale=True,
+        table={"columns": ["since training began", "idle", "known time"], "rows": table},
+    )
+
+
+def lost(frame: Frame) -> None:
+    """Idle time by cause, and overhead, since training began."""
+    sums = total(frame.whole)
+    share = idle_fraction(sums)
+    told = "–" if share is None else f"{device_time(idle_seconds(sums))} idle, {share:.1%}"
+    st.markdown(f"**Lost time by cause** · {told}")
+    items = lost_time(sums)
+    if not items:
+        st.caption("Counted from the first rollout on." if share is None else "Nothing was lost yet.")
+        return
+    known = sum(sums.values())
+    live_chart(
+        causes(sums),
+        key=f"causes:{frame.run.run_id}",
+        label="Lost time by cause: " + ", ".join(f"{name} {device_time(value)}" for name, _, value in items),
         as_of=frame.as_of,
         frozen="" if frame.live else "whole run",
         table={
-            "columns": ["since training began", "idle", "known time"],
-            "rows": [
-                [row.label, f"{idle_fraction(sums) or 0:.1%}", f"{sum(sums.values()):.1f} s"]
-                for row in frame.rows
-                if (sums := total(frame.whole, row.devices))
-            ],
+            "columns": ["cause", "device-seconds", "share"],
+            "rows": [[name, f"{value:.2f}", f"{value / known:.2%}"] for name, _, value in items],
         },
     )
 
 
 def how_it_learns(frame: Frame) -> None:
     """Six panels; a run without a step says what is missing."""
-    with st.container(border=True, key="learning"):
-        if not frame.steps and not frame.evals:
-            st.markdown("**Learning**")
-            st.caption("Charts begin with the first step.")
-            return
-        live_chart(
-            learning(frame.steps, frame.evals),
-            key=f"learning:{frame.run.run_id}",
-            label=f"Learning over {len(frame.steps)} steps: {', '.join(NAMES)}",
-            as_of=frame.steps[-1].t_end if frame.steps else None,
-            frozen="" if frame.live else "whole run",
-            note="control: held-out answers made to start with the control text, at the first and last evaluation",
-        )
+    if not frame.steps and not frame.evals:
+        st.markdown("**Learning**")
+        st.caption("Charts begin with the first step.")
+        return
+    live_chart(
+        learning(frame.steps, frame.evals),
+        key=f"learning:{frame.run.run_id}",
+        label=f"Learning over {len(frame.steps)} steps: {', '.join(NAMES)}",
+        as_of=frame.steps[-1].t_end if frame.steps else None,
+        frozen="" if frame.live else "whole run",
+        note="control: held-out answers made to start with the control text, at the first and last evaluation"
+        if any(e.name == "control" for e in frame.evals)
+        else "",
+    )

@@ -26,6 +26,15 @@ SETTLED_S = 90.0
 RAW_KEPT_S = Limits().raw_age_s
 """Before that only rollups are left, the finest of them not for ever."""
 
+HEATMAP_BINS = 120
+"""A cell of the bubble heatmap is wide enough to point at."""
+
+BUBBLES_EVERY_S = 3.0
+"""Seconds between two readings of the whole run."""
+
+READ_TRIES = 3
+"""A device changes what it does a few times a second, and one frame reads in milliseconds."""
+
 LATE_S = 8.0
 """Workers report about every second; telemetry this old while the engine beats is late."""
 
@@ -53,6 +62,20 @@ class Settled:
     """Unix seconds."""
     sums: dict[int, dict[str, float]] = field(default_factory=dict)
     """Per device, column -> seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Bubbles:
+    """What the bubble heatmap draws."""
+
+    read_at: float
+    """Unix seconds."""
+    rows: list[detail.Row]
+    """Its rows."""
+    plan: detail.Plan
+    """Its bins."""
+    seconds: np.ndarray
+    """float64 [rows, bins, COLUMNS]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,8 +112,10 @@ class Frame:
     """Rows of the timeline."""
     plan: detail.Plan
     """How the timeline was read."""
-    codes: np.ndarray
-    """uint8 [rows, bins]."""
+    seconds: np.ndarray
+    """float64 [rows, bins, COLUMNS]: exact device-seconds of the timeline's bins."""
+    bubbles: Bubbles | None
+    """The whole run in coarse bins; None before the first rollout could start."""
 
     @property
     def live(self) -> bool:
@@ -118,27 +143,49 @@ def read_frame(
 
     Raises what the reader raises.
     """
+    for _ in range(READ_TRIES):
+        frame, summed = _read_once(reader, run, view, now, last, settled)
+        # a span that closed between two queries would be counted open and closed
+        if _beginnings(frame.device_states) == _beginnings(_open_states(reader, run)):
+            break
+    return frame, summed
+
+
+def _open_states(reader: TelemetryReader, run: RunRow) -> list[DeviceState]:
+    """Open spans; a run that is over has none."""
+    return [] if run.state in TERMINAL else reader.device_states(run.run_id)
+
+
+def _beginnings(states: list[DeviceState]) -> list[tuple[int, float]]:
+    return [(s.device, s.since) for s in states]
+
+
+def _read_once(
+    reader: TelemetryReader, run: RunRow, view: View, now: float, last: Frame | None, settled: Settled | None
+) -> tuple[Frame, Settled | None]:
     engine = reader.engine()
     state = effective_state(
         run.state, engine.beat_at if engine else None, now, run.engine_id, engine.engine_id if engine else None
     )
+    states = _open_states(reader, run)
     devices = sorted(reader.devices(run.run_id), key=lambda d: d.device)
-    states = reader.device_states(run.run_id)
     steps = _steps(reader, run, last)
-    evals = reader.evals(run.run_id)
     as_of = max([s.seen_at for s in states] + [s.t_end for s in steps[-1:]], default=None)
     end = _end(run, state, now, as_of)
-    start = run.training_at
     whole: dict[int, dict[str, float]] = {}
     recent: dict[int, dict[str, float]] = {}
-    if start is not None and end > start:
-        settled = _settle(reader, run.run_id, start, end, states, settled)
-        whole = _added(settled.sums, _kind_seconds(reader, run.run_id, states, settled.until, end))
-        recent_from = max(start, end - RECENT_S)
-        recent = whole if recent_from == start else _kind_seconds(reader, run.run_id, states, recent_from, end)
+    # a run that is over is measured until its last step, as its result is
+    until = run.measured_until if run.state in TERMINAL and run.measured_until else end
+    if run.training_at is not None and until > run.training_at:
+        settled = _settle(reader, run.run_id, run.training_at, until, states, settled)
+        whole = _added(settled.sums, _kind_seconds(reader, run.run_id, states, settled.until, until))
+        recent_from = max(run.training_at, until - RECENT_S)
+        recent = whole
+        if recent_from > run.training_at:
+            recent = _kind_seconds(reader, run.run_id, states, recent_from, until)
     window = (end - view.window_s if view.window_s else _begin(run, end), end)
     rows = detail.chart_rows(devices, opened=view.opened)
-    plan, codes = _raster(reader, run.run_id, rows, _read_window(window, view), states, end)
+    plan, seconds = binned(reader, run.run_id, rows, _read_window(window, view), states, end)
     frame = Frame(
         run=run,
         engine=engine,
@@ -149,15 +196,36 @@ def read_frame(
         devices=devices,
         device_states=states,
         steps=steps,
-        evals=evals,
+        evals=reader.evals(run.run_id),
         recent=recent,
         whole=whole,
         window=window,
         rows=rows,
         plan=plan,
-        codes=codes,
+        seconds=seconds,
+        bubbles=_bubbles(reader, run, rows, states, until, now, last),
     )
     return frame, settled
+
+
+def _bubbles(
+    reader: TelemetryReader,
+    run: RunRow,
+    rows: list[detail.Row],
+    states: list[DeviceState],
+    until: float,
+    now: float,
+    last: Frame | None,
+) -> Bubbles | None:
+    """The last one again while it is young: over a whole run a second more changes nothing that one could see."""
+    kept = last.bubbles if last is not None and last.run.run_id == run.run_id else None
+    if kept is not None and kept.rows == rows and now - kept.read_at < BUBBLES_EVERY_S and run.state not in TERMINAL:
+        return kept
+    if run.training_at is None or until <= run.training_at:
+        return None
+    window = (run.training_at, until)
+    plan, seconds = binned(reader, run.run_id, rows, window, states, until, HEATMAP_BINS)
+    return Bubbles(read_at=now, rows=rows, plan=plan, seconds=seconds)
 
 
 def refreshed(frame: Frame, now: float) -> Frame:
@@ -198,7 +266,7 @@ def _settle(
 ) -> Settled:
     # an open span is written when it ends, so nothing after its beginning is settled
     until = min([end - SETTLED_S, *(s.since for s in states)])
-    if settled is None:
+    if settled is None or settled.until > end:
         settled = Settled(until=start)
     if until <= settled.until + SETTLED_S:
         return settled
@@ -225,18 +293,6 @@ def _added(a: Mapping[int, Sums], b: Mapping[int, Sums]) -> dict[int, dict[str, 
         for column, seconds in sums.items():
             mine[column] = mine.get(column, 0.0) + seconds
     return result
-
-
-def _raster(
-    reader: TelemetryReader,
-    run_id: str,
-    rows: list[detail.Row],
-    window: tuple[float, float],
-    states: list[DeviceState],
-    end: float,
-) -> tuple[detail.Plan, np.ndarray]:
-    plan, seconds = binned(reader, run_id, rows, window, states, end)
-    return plan, detail.majority(seconds)
 
 
 def binned(

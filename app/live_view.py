@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import math
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -12,14 +14,18 @@ from app.clock import PageClock, duration
 from app.figures.timeline import timeline
 from app.live_chart import live_chart
 from app.live_frame import Frame
-from app.numbers import Number, five_numbers, total
+from app.numbers import Number, busy_over_time, five_numbers, total
 from app.palette import label
 from app.session import data_dir
 from app.status import symbol
 from storage.records import Command
 from storage.words import COLUMNS
 
-TONES = {"good": "normal", "bad": "inverse", "off": "off"}
+SPARK_COLOUR = "#5F7BD0"
+"""Legible on a light and on a dark page."""
+
+MIN_SPARK_POINTS = 3
+"""Fewer points are no line."""
 
 
 def banners(frame: Frame, clock: PageClock) -> None:
@@ -47,10 +53,28 @@ def numbers(frame: Frame, prompts_per_step: int | None) -> None:
         whole=total(frame.whole),
         steps=frame.steps,
         prompts_per_step=prompts_per_step,
+        busy=busy_over_time(frame.seconds),
     )
     for column, card in zip(st.columns(len(cards), gap="small"), cards, strict=True):
-        with column, st.container(key=f"number_{card.key}"):
+        with column, st.container(border=True, height="stretch", gap=None, key=f"number_{card.key}"):
             _number(card)
+
+
+def spark(values: Sequence[float]) -> str:
+    """A small line as an image, drawn by the browser at once; it repeats what the number says, so readers skip it."""
+    line = ""
+    if len(values) >= MIN_SPARK_POINTS:
+        low, high = min(values), max(values)
+        span = (high - low) or 1.0
+        points = " ".join(
+            f"{100 * i / (len(values) - 1):.1f},{26 - 22 * (v - low) / span:.1f}" for i, v in enumerate(values)
+        )
+        line = (
+            f'<polyline points="{points}" fill="none" stroke="{SPARK_COLOUR}" stroke-width="1.6" '
+            'vector-effect="non-scaling-stroke"/>'
+        )
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 30" preserveAspectRatio="none">{line}</svg>'
+    return f'<img class="spark" alt="" src="data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}">'
 
 
 def _number(card: Number) -> None:
@@ -68,17 +92,14 @@ def _number(card: Number) -> None:
         else "inverse",
         delta_arrow="auto" if up or down else "off",
         help=card.help,
-        border=True,
-        height="stretch",
-        chart_data=list(card.spark) if len(card.spark) > 2 else None,
-        chart_type="bar" if card.bars else "line",
     )
+    st.html(spark(card.spark))
 
 
 def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, follow: str) -> None:
     """The timeline with its note, its table and what the reader does with it."""
     figure = timeline(
-        frame.codes,
+        detail.majority(frame.seconds),
         frame.rows,
         frame.plan,
         window=frame.window,
@@ -93,10 +114,11 @@ def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, f
         label=f"Timeline of {len(frame.rows)} rows, {last}: {_summary(frame)}",
         as_of=frame.as_of,
         frozen="" if frame.live else f"ended {clock.time(frame.end)}",
-        note=f"each column of {duration(frame.plan.bin_s)} shows what took most of it · drag to zoom, double-click to "
+        note=f"a column is {duration(frame.plan.bin_s)} and shows what took most of it · drag to zoom, double-click to "
         "follow",
         follow=follow,
         table=_table(frame),
+        scale=True,
         viewport=True,
         clicks=len(frame.devices) > detail.MAX_DEVICE_ROWS,
     )

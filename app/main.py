@@ -23,8 +23,7 @@ PAGES = (
 
 STYLE = """
 .stMainBlockContainer { padding: 4.2rem 2.5rem 4rem; max-width: 1560px; margin: 0 auto; }
-.spark { display: block; width: 100%; height: 30px; color: var(--st-primary-color, #2F4B9B); }
-.spark polyline { fill: none; stroke: currentColor; stroke-width: 1.6; vector-effect: non-scaling-stroke; opacity: .85; }
+.spark { display: block; width: 100%; height: 30px; margin-top: .5rem; }
 """
 
 # an icon of our own: a Material one would be fetched from outside

@@ -11,11 +11,13 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from app.clock import count, device_time
 from planner.policy.bound import Bound
 from planner.throughput import throughput
 from storage.records import RunRow, StepRow
-from storage.words import IDLE_COLUMNS, TERMINAL
+from storage.words import COLUMNS, IDLE_COLUMNS, TERMINAL
 
 RECENT_S = 300.0
 """Window of "now": long enough to hold several steps of a big job, short enough to show a change."""
@@ -50,8 +52,6 @@ class Number:
     """How it is computed."""
     spark: tuple[float, ...] = ()
     """Recent values, oldest first."""
-    bars: bool = False
-    """Draw the recent values as bars."""
 
 
 def total(per_device: Mapping[int, Sums], devices: Iterable[int] | None = None) -> dict[str, float]:
@@ -91,12 +91,8 @@ def lag_percentile(steps: Iterable[StepRow], share: float = 0.95) -> int | None:
 
 
 def step_times(steps: Sequence[StepRow]) -> list[tuple[int, float]]:
-    """(tokens, seconds) of each step in order. A step takes from the end of the one before it to its own end, so that
-    waiting counts; the first one takes from its first chunk."""
-    ordered = sorted(steps, key=lambda s: s.step)
-    starts = [s.t_end for s in ordered[:-1]]
-    starts = [ordered[0].t_start, *starts] if ordered else []
-    return [(s.prompt_tokens + s.response_tokens, s.t_end - t) for s, t in zip(ordered, starts, strict=True)]
+    """(tokens, seconds) of each step in order; a step begins when the one before it ends, so that waiting counts."""
+    return [(s.prompt_tokens + s.response_tokens, s.t_end - s.t_start) for s in sorted(steps, key=lambda s: s.step)]
 
 
 def tokens_per_s(steps: Sequence[StepRow], staleness: float) -> float | None:
@@ -125,12 +121,28 @@ def done(run: RunRow) -> int:
     return (run.start_step or 0) + (run.steps or 0)
 
 
+def busy_over_time(seconds: np.ndarray) -> tuple[float, ...]:
+    """Busy share of all rows in about `SPARK_POINTS` parts of a window, unknown parts left out.
+
+    seconds: float64 [rows, bins, COLUMNS].
+    """
+    parts = np.array_split(seconds.sum(axis=0), min(SPARK_POINTS, max(1, seconds.shape[1])))
+    idle = [COLUMNS.index(column) for column in IDLE_COLUMNS]
+    return tuple(1.0 - float(part[:, idle].sum() / known) for part in parts if (known := part.sum()) > 0)
+
+
 def five_numbers(
-    run: RunRow, *, recent: Sums, whole: Sums, steps: Sequence[StepRow], prompts_per_step: int | None
+    run: RunRow,
+    *,
+    recent: Sums,
+    whole: Sums,
+    steps: Sequence[StepRow],
+    prompts_per_step: int | None,
+    busy: tuple[float, ...] = (),
 ) -> list[Number]:
-    """recent: sums of the last `RECENT_S`; whole: sums since the first rollout could start."""
+    """recent: sums of the last `RECENT_S`; whole: sums since the first rollout could start; busy: recent shares."""
     return [
-        _busy(recent, whole),
+        _busy(recent, whole, busy),
         _idle(whole),
         _tokens(steps, run.staleness or 0.0),
         _lag(run, steps),
@@ -138,12 +150,12 @@ def five_numbers(
     ]
 
 
-def _busy(recent: Sums, whole: Sums) -> Number:
+def _busy(recent: Sums, whole: Sums, over_time: tuple[float, ...]) -> Number:
     now, mean = idle_fraction(recent), idle_fraction(whole)
     note, tone = "", "off"
     if now is not None and mean is not None:
         difference = (mean - now) * 100
-        note = f"{difference:+.1f} pp against the run's mean"
+        note = f"{difference:+.1f} pp against the run's mean" if abs(difference) >= 0.05 else "the run's mean"
         tone = "good" if difference >= 1 else "bad" if difference <= -1 else "off"
     return Number(
         key="busy",
@@ -152,6 +164,7 @@ def _busy(recent: Sums, whole: Sums) -> Number:
         note=note,
         tone=tone,
         help="Device time that was not idle over all known device time of the last 5 minutes, or since training began.",
+        spark=over_time,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import psutil
 
@@ -13,33 +14,33 @@ WORKER_MARK = "_WorkerProcess"
 """In the process title of our workers, whose time is in the ledger and not in Ray's account."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuSample:
+    """CPU seconds since the engine began."""
+
+    at: float
+    """Monotonic seconds of the sample."""
+    own_s: float
+    """Control loop and telemetry writer."""
+    ray_s: float
+    """Ray: its threads in this process and its daemons. Our workers are not in it: their time is in the ledger."""
+
+
 class CpuAccount:
     """Sampled by the thread that runs the control loop."""
 
     def __init__(self) -> None:
-        self._next_ray = 0.0
-        self._ray_processes_s = 0.0
-        self._writer_s = 0.0
-        self._loop_s = 0.0
+        self._next_walk = 0.0
+        self._daemons_s = 0.0
 
-    def sample(self, *, writer_s: float) -> None:
-        """`writer_s`: CPU seconds of the telemetry writer's thread."""
-        self._loop_s = time.thread_time()
-        self._writer_s = writer_s
+    def sample(self, *, writer_s: float, fresh: bool = False) -> CpuSample:
+        """`writer_s`: CPU seconds of the telemetry writer's thread; `fresh`: look at Ray's daemons now."""
         now = time.monotonic()
-        if now >= self._next_ray:
-            self._next_ray = now + RAY_SAMPLE_S
-            self._ray_processes_s = max(self._ray_processes_s, _ray_processes_s())
-
-    @property
-    def own_s(self) -> float:
-        """CPU seconds of the control loop and the telemetry writer."""
-        return self._loop_s + self._writer_s
-
-    @property
-    def ray_s(self) -> float:
-        """CPU seconds of Ray: its threads in this process and its daemons."""
-        return max(0.0, time.process_time() - self.own_s) + self._ray_processes_s
+        if fresh or now >= self._next_walk:
+            self._next_walk = now + RAY_SAMPLE_S
+            self._daemons_s = max(self._daemons_s, _ray_processes_s())
+        own_s = time.thread_time() + writer_s
+        return CpuSample(at=now, own_s=own_s, ray_s=max(0.0, time.process_time() - own_s) + self._daemons_s)
 
 
 def _ray_processes_s() -> float:

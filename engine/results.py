@@ -73,6 +73,7 @@ def build(reader: TelemetryReader, run: RunRow, *, now: float | None = None, **f
         },
         "switch": _switch(reader, run, now),
         "publish_s": _publish(steps),
+        "engine": final.get("engine"),
         "bound_ratio": None,
         "utilisation": _utilisation(seconds),
         "model_error": {stage: {"median": None, "p90": None} for stage in ("rollout", "train")},

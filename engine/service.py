@@ -26,7 +26,7 @@ from typing import IO
 from engine import allowed_paths, checkpoints, launching, ledger_check, results
 from engine.config import Job, parse_job
 from engine.config.job import usable_cores
-from engine.cpu_time import CpuAccount
+from engine.cpu_time import CpuAccount, CpuSample
 from engine.devices import Report, Workers
 from engine.run.book import StartPoint
 from engine.run.commands import RunCommands
@@ -98,6 +98,7 @@ class Service:
         self._parent = os.getppid() if with_parent else None
         self._runs: dict[str, tuple[Run, RunCommands]] = {}
         self._queue: deque[str] = deque()
+        self._cpu_at: dict[str, CpuSample] = {}
         self._cores = usable_cores()
         self._cpu = CpuAccount()
         self.engine_id = uuid.uuid4().hex[:12]
@@ -141,6 +142,8 @@ class Service:
             run.observe(by_run.get(run_id, []))
             run.tick()
             commands.settle()
+            if run.state == "running" and run_id not in self._cpu_at:
+                self._cpu_at[run_id] = self._cpu.sample(writer_s=self._writer.stats.thread_cpu_s, fresh=True)
             if run.over:
                 self._end(run, commands)
         now = self.now()
@@ -159,13 +162,13 @@ class Service:
         now = self.now()
         self._next_beat = now + BEAT_S
         stats = self._writer.stats
-        self._cpu.sample(writer_s=stats.thread_cpu_s)
+        cpu = self._cpu.sample(writer_s=stats.thread_cpu_s)
         self._writer.engine(
             self.engine_id,
             beat_at=now,
             state=state,
-            cpu_s=self._cpu.own_s,
-            ray_cpu_s=self._cpu.ray_s,
+            cpu_s=cpu.own_s,
+            ray_cpu_s=cpu.ray_s,
             spans_dropped=stats.spans_dropped,
             rows_written=stats.rows_written,
             queue_depth=stats.queue_depth,
@@ -288,7 +291,7 @@ class Service:
             witness = run.job.devices.kind == "cpu" and not run.job.devices.oversubscribe
             ledger = ledger_check.check(spans, run.observer.life, cpu_witness=witness)
             final = {"state": run.state, "ended_at": ended_at, "error": run.error, "ledger": ledger}
-            result = results.build(reader, stored, now=ended_at, **final)
+            result = results.build(reader, stored, now=ended_at, engine=self._engine_share(run.run_id), **final)
         for problem in ledger["problems"]:
             run.recorder.log(ended_at, f"Ledger check: {problem}.", level="warning")
         run.recorder.run(**final, result=result)
@@ -296,6 +299,18 @@ class Service:
         commands.end()
         del self._runs[run.run_id]
         logger.info("Run %s is %s after %d steps.", run.run_id, run.state, result["steps"])
+
+    def _engine_share(self, run_id: str) -> dict[str, float] | None:
+        """What watching and steering took since the run began to train, as shares of all cores' time."""
+        begin = self._cpu_at.pop(run_id, None)
+        if begin is None:
+            return None
+        end = self._cpu.sample(writer_s=self._writer.stats.thread_cpu_s, fresh=True)
+        cores_s = (end.at - begin.at) * len(self._cores)
+        return {
+            "cpu_fraction": (end.own_s - begin.own_s) / cores_s,
+            "ray_fraction": (end.ray_s - begin.ray_s) / cores_s,
+        }
 
     def _delete(self, command: Command) -> None:
         stored = self._stored(command.run_id)

@@ -33,6 +33,24 @@ def insert_sql(table: str, names: Sequence[str], verb: str = "INSERT OR REPLACE"
 SPAN_SQL = insert_sql("spans", columns(Span), "INSERT")
 """Without REPLACE: a device cannot start two spans at once, and its rollups would count both."""
 
+STORABLE = (int, float, str, bytes, bool, type(None))
+_STORABLE = frozenset(STORABLE)
+
+
+def checked(rows: list[Row]) -> list[Row]:
+    """The rows, if SQLite can store every value; raises TypeError here, at the caller, and not in the writer thread.
+
+    numpy's int64 and float32 are what it usually finds; `.item()` makes them storable.
+    """
+    for row in rows:
+        if not _STORABLE.issuperset(map(type, row)):
+            for value in row:
+                if not isinstance(value, STORABLE):
+                    raise TypeError(
+                        f"{value!r} is a {type(value).__name__}; stored can be int, float, str, bytes, None"
+                    )
+    return rows
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
@@ -52,8 +70,8 @@ class Batch:
 
     operations: list[Operation]
     """In the order of reporting."""
-    additions: dict[tuple[str, int], Additions]
-    """By (run_id, resolution in seconds)."""
+    additions: dict[str, Additions]
+    """To the rollups, by run."""
     states: list[Row]
     """Rows of device_state."""
     dropped: dict[str, tuple[float, float, int]]
@@ -82,20 +100,20 @@ class Queue:
     def put_spans(self, spans: Sequence[Span]) -> None:
         """Fold all of them; keep as many raw pieces as fit."""
         pieces = [piece for span in spans for piece in split(span)]
+        room = max(0, self._max_rows - self.depth)
+        self._append(SPAN_SQL, checked([to_row(piece) for piece in pieces[:room]]))
         self._unfolded.extend(pieces)
         if len(self._unfolded) >= FOLD_SPANS:
             self._fold()
-        room = max(0, self._max_rows - self.depth)
-        self._append(SPAN_SQL, [to_row(piece) for piece in pieces[:room]])
         for piece in pieces[room:]:
             t0, t1, count = self._dropped.get(piece.run_id, (piece.t0, piece.t1, 0))
             self._dropped[piece.run_id] = min(t0, piece.t0), max(t1, piece.t1), count + 1
             self.spans_dropped += 1
         self._touch()
 
-    def put_states(self, rows: Sequence[Row]) -> None:
+    def put_states(self, rows: list[Row]) -> None:
         """Rows of device_state; only the newest of a run's device is kept."""
-        self._states.update(((row[0], row[1]), row) for row in rows)
+        self._states.update(((row[0], row[1]), row) for row in checked(rows))
         self._touch()
 
     def put_rows(self, sql: str, rows: list[Row]) -> None:
@@ -105,7 +123,7 @@ class Queue:
                 f"{self.depth} telemetry rows wait, at most {ADMIT_FACTOR * self._max_rows} may: "
                 f"the disk has not taken any for {self.age_s:.1f} s"
             )
-        self._append(sql, rows)
+        self._append(sql, checked(rows))
         self._touch()
 
     def put_delete(self, run_id: str) -> None:

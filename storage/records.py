@@ -259,8 +259,6 @@ class RunRow:
 
     def __post_init__(self) -> None:
         words.require("state of a run", self.state, words.RUN_STATES)
-        if self.excluded is None:
-            object.__setattr__(self, "excluded", {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

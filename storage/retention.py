@@ -15,7 +15,7 @@ from storage import words
 from storage.database import immediate
 
 CHUNK_ROWS = 20_000
-"""About 0.1 s of work, which is less than one flush interval."""
+"""20 to 60 ms of work, a fraction of a flush interval."""
 
 SWEEP_EVERY_S = 60.0
 """A sweep that finds nothing costs one index look-up a run; once a minute nobody notices either way."""

@@ -6,6 +6,7 @@ span that comes late finds its bins in the database.
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -13,10 +14,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from storage import words
-from storage.rollups import Additions, decode, encode, merged
+from storage.rollups import FINEST_S, Additions, decode, encode, merged
 
 CACHED_CELLS = 5_000_000
 """20 MB: the last three minutes of 1024 devices, and every late span within the longest piece (60 s)."""
+
+STORE_BIN = "INSERT OR REPLACE INTO rollups (run_id, res, bin, layout, data) VALUES (?, ?, ?, ?, ?)"
 
 
 class RollupStore:
@@ -27,15 +30,16 @@ class RollupStore:
         self._bins: OrderedDict[tuple[str, int, int], np.ndarray] = OrderedDict()
         self._cells = 0
 
-    def add(self, additions: Mapping[tuple[str, int], Additions]) -> int:
-        """Merge and store; returns the bins rewritten. Raises RuntimeError when a device's spans overlap."""
+    def add(self, additions: Mapping[str, Additions]) -> int:
+        """Merge each run's additions and store; returns the bins rewritten. Raises RuntimeError when a device's spans
+        overlap."""
         written = 0
-        for (run_id, res), part in additions.items():
-            cursor = self._connection.executemany(
-                "INSERT OR REPLACE INTO rollups (run_id, res, bin, layout, data) VALUES (?, ?, ?, ?, ?)",
-                self._rows(run_id, res, part),
-            )
-            written += cursor.rowcount
+        for run_id, part in additions.items():
+            if len(part.bins) == 0:
+                continue
+            for res in words.RESOLUTIONS_S:
+                rows = self._rows(run_id, res, part.bins * FINEST_S // res, part)
+                written += self._connection.executemany(STORE_BIN, rows).rowcount
         while self._cells > CACHED_CELLS:
             _, evicted = self._bins.popitem(last=False)
             self._cells -= len(evicted)
@@ -46,10 +50,12 @@ class RollupStore:
         for key in [key for key in self._bins if key[0] == run_id]:
             self._cells -= len(self._bins.pop(key))
 
-    def _rows(self, run_id: str, res: int, part: Additions) -> Iterator[tuple[str, int, int, int, bytes]]:
-        edges = np.flatnonzero(np.diff(part.bins, prepend=part.bins[0] - 1, append=part.bins[-1] + 1))
-        for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            number = int(part.bins[start])
+    def _rows(
+        self, run_id: str, res: int, bins: np.ndarray, part: Additions
+    ) -> Iterator[tuple[str, int, int, int, bytes]]:
+        edges = [0, *(np.flatnonzero(bins[1:] != bins[:-1]) + 1).tolist(), len(bins)]
+        for start, end in itertools.pairwise(edges):
+            number = int(bins[start])
             before = self._load(run_id, res, number)
             total = merged(before, part.cells[start:end], part.ms[start:end])
             self._bins[run_id, res, number] = total

@@ -1,8 +1,8 @@
 """Rollups: milliseconds per bin, device and column, made from spans. Pure arithmetic on arrays; no database, no clock.
 
 The sum of a device's column over the bins of a resolution stays within half a millisecond of the sum of its spans,
-however many there are and in whatever order they come: time is rounded cumulatively, and what rounding held back is
-carried to the next span of that device and column.
+however many there are and in whatever order they come: time is cut into the finest bins and rounded cumulatively, and
+what rounding held back is carried to the next span of that device and column. Coarser bins are sums of finer ones.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from storage.device_records import Span
 
 NUM_COLUMNS = len(words.COLUMNS)
 
+FINEST_S = words.RESOLUTIONS_S[0]
+"""Seconds; every coarser resolution is a multiple of it."""
+
 CELL_LIMIT_MS = 65_535
 """A cell is a uint16. A device has at most 60,000 ms in a bin, so more means that its spans overlap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Additions:
-    """Whole milliseconds to add to the rollups of one run and resolution."""
+    """Whole milliseconds to add to the rollups of one run."""
 
     bins: np.ndarray
-    """int64 [n]: bin numbers, ascending."""
+    """int64 [n]: numbers of the finest bins, ascending."""
     cells: np.ndarray
     """int64 [n]: device * NUM_COLUMNS + column."""
     ms: np.ndarray
@@ -37,11 +40,11 @@ class RollupBuilder:
     """Collects spans of any runs, in any order, as additions to be merged into stored rollups. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._remainders: dict[tuple[str, int], np.ndarray] = {}
-        self._waiting: dict[tuple[str, int], list[Additions]] = {}
+        self._remainders: dict[str, np.ndarray] = {}
+        self._waiting: dict[str, list[Additions]] = {}
 
     def add(self, spans: Sequence[Span]) -> None:
-        """Fold spans into every resolution."""
+        """Fold spans in."""
         by_run: dict[str, list[Span]] = {}
         for span in spans:
             by_run.setdefault(span.run_id, []).append(span)
@@ -51,27 +54,23 @@ class RollupBuilder:
             cells = np.array(
                 [span.device * NUM_COLUMNS + words.COLUMN_INDEX[span.kind, span.role, span.cause] for span in members]
             )
-            for res in words.RESOLUTIONS_S:
-                additions = self._round((run_id, res), *cut(t0, t1, cells, res))
-                if len(additions.bins):
-                    self._waiting.setdefault((run_id, res), []).append(additions)
+            self._waiting.setdefault(run_id, []).append(self._round(run_id, *cut(t0, t1, cells, FINEST_S)))
 
-    def take(self) -> dict[tuple[str, int], Additions]:
-        """What was added since the last take, by (run_id, resolution)."""
+    def take(self) -> dict[str, Additions]:
+        """What was added since the last take, by run."""
         waiting, self._waiting = self._waiting, {}
-        return {key: parts[0] if len(parts) == 1 else _joined(parts) for key, parts in waiting.items()}
+        return {run_id: parts[0] if len(parts) == 1 else _joined(parts) for run_id, parts in waiting.items()}
 
     def forget(self, run_id: str) -> None:
         """Drop a run's remainders and what waits for it."""
-        for res in words.RESOLUTIONS_S:
-            self._remainders.pop((run_id, res), None)
-            self._waiting.pop((run_id, res), None)
+        self._remainders.pop(run_id, None)
+        self._waiting.pop(run_id, None)
 
-    def _round(self, key: tuple[str, int], bins: np.ndarray, cells: np.ndarray, ms: np.ndarray) -> Additions:
-        remainder = self._remainders.get(key, np.zeros(0))
-        if len(cells) and (short := int(cells.max()) + 1 - len(remainder)) > 0:
+    def _round(self, run_id: str, bins: np.ndarray, cells: np.ndarray, ms: np.ndarray) -> Additions:
+        remainder = self._remainders.get(run_id, np.zeros(0))
+        if (short := int(cells.max()) + 1 - len(remainder)) > 0:
             remainder = np.concatenate([remainder, np.zeros(short)])
-        self._remainders[key] = remainder
+        self._remainders[run_id] = remainder
         whole = round_cumulatively(cells, ms, remainder)
         order = np.argsort(bins, kind="stable")
         order = order[whole[order] > 0]

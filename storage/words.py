@@ -158,7 +158,7 @@ def _why_not(kind: str, role: str | None, cause: str | None) -> str:
         return f"role of a {kind} span must be one of {', '.join(ROLES)}, got None"
     if kind == "idle":
         return refusal("cause of an idle span", cause, IDLE_CAUSES)
-    return f"cause of a {kind} span must be None (only idle has one), got {cause!r}"
+    return f"cause of a span of kind {kind} must be None (only idle has one), got {cause!r}"
 
 
 def refusal(what: str, value: object, allowed: Iterable[str]) -> str:

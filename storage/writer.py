@@ -44,6 +44,9 @@ from storage.schema import TELEMETRY
 CLOSE_TIMEOUT_S = 10.0
 """A full queue is written in about two seconds; five times that on a busy disk."""
 
+RUN_NEVER_NULL = ("name", "kind", "arm", "job", "excluded")
+"""Fields of a run that its table declares NOT NULL; each has a default there."""
+
 STATE_SQL = insert_sql("device_state", ("run_id", *columns(DeviceState)))
 
 
@@ -126,9 +129,12 @@ class TelemetryWriter:
         self._rows(insert_sql("logs", columns(LogRow)), [to_row(row)])
 
     def run(self, run_id: str, **fields: Any) -> None:
-        """Insert or update a run; `fields` are those of RunRow. Raises ValueError for others and for unknown states."""
+        """Insert or update a run; `fields` are those of RunRow. Raises ValueError for others, for unknown
+        states and for None where a run always has a value."""
         if "state" in fields:
             words.require("state of a run", fields["state"], words.RUN_STATES)
+        if nulls := [name for name in RUN_NEVER_NULL if name in fields and fields[name] is None]:
+            raise ValueError(f"{', '.join(nulls)} of a run must not be None; leave out what is not known")
         self._upsert("runs", RunRow, "run_id", run_id, fields)
 
     def engine(self, engine_id: str, **fields: Any) -> None:

@@ -18,8 +18,8 @@ from storage.records import Command, RunRow
 from storage.words import TERMINAL
 
 WINDOWS: dict[str, float | None] = {"1 min": 60.0, "5 min": 300.0, "30 min": 1800.0, "All": None}
-HISTORY_EVERY_S = 3.0
-"""Charts over the whole run change slowly; redrawing them every second would only cost."""
+LEARNING_EVERY_S = 2.0
+"""Learning is judged over minutes; six panels redrawn every second would only cost."""
 
 CLOCK = session.page_clock()
 DATA = session.data_dir()
@@ -76,31 +76,35 @@ def now_part(run_id: str, drawn_state: str) -> None:
     header.status_line(frame.run, frame.state, frame.engine, frame.read_at, seconds_left(frame.run, frame.steps))
     live_view.banners(frame, CLOCK)
     live_view.numbers(frame, prompts_per_step(frame.run.job))
-    left, right = st.columns([3, 1], gap="small")
-    with left, st.container(border=True, height="stretch", key="timeline"):
-        head = st.columns([3, 2], vertical_alignment="center")
-        head[0].markdown("**What every device is doing**")
-        with head[1].container(horizontal=True, horizontal_alignment="right"):
-            st.segmented_control(
-                "Window",
-                list(WINDOWS),
-                default="5 min",
-                required=True,
-                key="timeline_window",
-                label_visibility="collapsed",
-            )
-        if not frame.devices and frame.as_of is None:
-            states.no_spans(frame.run)
-        else:
-            opened = st.session_state.get(f"_opened:{run_id}")
-            if opened and st.button("All rows", icon=symbol("arrow_back"), key="timeline_all_rows"):
-                st.session_state[f"_opened:{run_id}"] = None
-                st.rerun(scope="fragment")
-            live_view.timeline_chart(
-                frame, mailbox(run_id), CLOCK, follow="back to live" if frame.live else "reset zoom"
-            )
-    with right, st.container(border=True, height="stretch", key="attention"):
-        live_view.attention_cards(frame, CLOCK)
+    left, right = st.columns([5, 2], gap="small")
+    with left:
+        with st.container(border=True, key="timeline"):
+            timeline_card(frame)
+        with st.container(border=True, height="stretch", key="bubbles"):
+            history_view.heatmap(frame, CLOCK)
+    with right:
+        with st.container(border=True, key="attention"):
+            live_view.attention_cards(frame, CLOCK)
+        with st.container(border=True, height="stretch", key="lost_time"):
+            history_view.lost(frame)
+
+
+def timeline_card(frame: Frame) -> None:
+    """The timeline with its window, or why there is none yet."""
+    run_id = frame.run.run_id
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.markdown("**What every device is doing**", width="content")
+        st.segmented_control(
+            "Window", list(WINDOWS), default="5 min", required=True, key="timeline_window", label_visibility="collapsed"
+        )
+    if not frame.devices and frame.as_of is None:
+        states.no_spans(frame.run)
+        return
+    opened = f"_opened:{run_id}"
+    if st.session_state.get(opened) and st.button("All rows", icon=symbol("arrow_back"), key="timeline_all_rows"):
+        st.session_state[opened] = None
+        st.rerun(scope="fragment")
+    live_view.timeline_chart(frame, mailbox(run_id), CLOCK, follow="back to live" if frame.live else "reset zoom")
 
 
 def control_part(run_id: str) -> None:
@@ -117,18 +121,12 @@ def control_part(run_id: str) -> None:
         control_view.command_log(commands, CLOCK)
 
 
-def history_part(run_id: str) -> None:
-    """What covers the whole run."""
+def learning_part(run_id: str) -> None:
+    """Reward, accuracy and the rest over steps."""
     kept = st.session_state.get(f"_frame:{run_id}")
-    if kept is None:
-        return
-    frame: Frame = kept[0]
-    try:
-        with TelemetryReader(DATA.telemetry_db) as reader:
-            history_view.where_time_is_lost(frame, reader, CLOCK)
-    except StorageError:
-        history_view.where_time_is_lost(frame, None, CLOCK)
-    history_view.how_it_learns(frame)
+    if kept is not None:
+        with st.container(border=True, key="learning"):
+            history_view.how_it_learns(kept[0])
 
 
 def samples_part(run: RunRow) -> None:
@@ -176,7 +174,7 @@ def page() -> None:
     interval = detail.refresh_interval_s(devices) if live else None
     every(interval, now_part, run.run_id, frame.state if frame else run.state)
     every(interval, control_part, run.run_id)
-    every(HISTORY_EVERY_S if live else None, history_part, run.run_id)
+    every(LEARNING_EVERY_S if live else None, learning_part, run.run_id)
     with st.expander("Samples: prompts, answers and rewards", icon=symbol("forum"), expanded=True, key="samples"):
         every(None, samples_part, run)
     ledger(frame, CLOCK)

@@ -33,10 +33,23 @@ def learning(steps: Sequence[StepRow], evals: Sequence[EvalRow]) -> go.Figure:
     rewards = [s.reward_mean for s in shown]
     _line(figure, 1, 1, x, rewards, "reward", "reward", faint=True)
     _line(figure, 1, 1, x, smooth(rewards), f"reward, mean of {SMOOTHING_STEPS}", "reward")
+    both = len({e.name for e in evals}) > 1
     for name, series, title in (("held_out", "accuracy", "held-out"), ("control", "control", "control")):
         rows = sorted((e for e in evals if e.name == name), key=lambda e: e.step)
         if rows:
-            _line(figure, 1, 2, [e.step for e in rows], [e.accuracy for e in rows], title, series, markers=True)
+            x_evals, accuracy = [e.step for e in rows], [e.accuracy for e in rows]
+            _line(
+                figure,
+                1,
+                2,
+                x_evals,
+                accuracy,
+                title,
+                series,
+                markers=True,
+                told=title if both else "",
+                below=name == "held_out",
+            )
     _line(figure, 1, 3, x, [s.response_len_mean for s in shown], "tokens per response", "length")
     _line(figure, 2, 1, x, [s.loss for s in shown], "loss", "loss")
     _line(figure, 2, 2, x, [_number(s.metrics.get("mismatch_kl")) for s in shown], "mismatch KL", "control")
@@ -66,9 +79,10 @@ def learning(steps: Sequence[StepRow], evals: Sequence[EvalRow]) -> go.Figure:
     last = max([*x, *(e.step for e in evals), 1])
     figure.update_xaxes(matches="x", zeroline=False, showgrid=False, range=[0, last * 1.02], ticks="outside", ticklen=4)
     figure.update_yaxes(zeroline=False, nticks=5, fixedrange=True)
-    for column in (1, 2):
-        figure.update_yaxes(range=[0, 1.03], tickformat=".0%", row=1, col=column)
-    for row, column in ((1, 3), (2, 3)):
+    figure.update_yaxes(range=[0, 1.08], tickformat=".0%", row=1, col=2)
+    highest = max((c for s in shown if (c := lag_cap(s.staleness)) is not None), default=0)
+    figure.update_yaxes(range=[-0.1, max(1, highest) + 0.5], dtick=1, row=2, col=3)
+    for row, column in ((1, 1), (1, 3)):
         figure.update_yaxes(rangemode="tozero", row=row, col=column)
     for column in (1, 2, 3):
         figure.update_xaxes(title={"text": "step", "standoff": 4}, row=2, col=column)
@@ -117,8 +131,8 @@ def _lag(figure: go.Figure, x: Sequence[int], steps: Sequence[StepRow]) -> None:
         row=2,
         col=3,
     )
-    _line(figure, 2, 3, x, [lag_mean(s) for s in steps], "mean lag", "reward")
-    _line(figure, 2, 3, x, [s.lag_max for s in steps], "largest lag", "loss", dots=True)
+    _line(figure, 2, 3, x, [s.lag_max for s in steps], "largest lag", "loss", dots=True, told="largest")
+    _line(figure, 2, 3, x, [lag_mean(s) for s in steps], "mean lag", "reward", told="mean")
 
 
 def _line(
@@ -133,11 +147,16 @@ def _line(
     faint: bool = False,
     markers: bool = False,
     dots: bool = False,
+    told: str = "",
+    below: bool = False,
 ) -> None:
+    """`told` is written at the newest point, so that no legend is needed."""
     colour, dark = palette.SERIES[series], palette.SERIES_DARK[series]
     known = sum(value is not None for value in y)
     # a single point has no line, and would be invisible
     mode = "markers" if dots or known == 1 else "lines+markers" if markers else "lines"
+    if told:
+        mode += "+text"
     figure.add_trace(
         go.Scatter(
             x=list(x),
@@ -147,7 +166,10 @@ def _line(
             opacity=0.35 if faint else 1.0,
             line={"color": colour, "width": 1.2 if faint else 2.0},
             marker={"color": colour, "size": 4 if dots else 6},
-            meta={"dark": {"line": {"color": dark}, "marker": {"color": dark}}},
+            text=[*[""] * (len(x) - 1), told] if told else None,
+            textposition="bottom left" if below else "top left",
+            textfont={"color": colour, "size": 12},
+            meta={"dark": {"line": {"color": dark}, "marker": {"color": dark}, "textfont": {"color": dark}}},
             hovertemplate="%{y:.4g}",
         ),
         row=row,

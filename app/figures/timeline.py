@@ -16,7 +16,7 @@ from app.detail import NO_DATA, Plan, Row, gaps
 from storage.records import Command, StepRow
 from storage.words import COLUMNS, IDLE_COLUMNS
 
-ROW_HEIGHTS_PX = (9, 44)
+ROW_HEIGHTS_PX = (9, 58)
 """A thin row is still seen, a thick one does not shout."""
 
 RASTER_HEIGHT_PX = 330
@@ -25,7 +25,10 @@ RASTER_HEIGHT_PX = 330
 MARKS_HEIGHT_PX = 22
 """Strip of step and command marks above the raster."""
 
-MARGINS = {"l": 130, "r": 16, "t": 52, "b": 32}
+MARGINS = {"l": 130, "r": 16, "t": 4, "b": 32}
+
+STEP_COLOUR = "#8A909C"
+COMMAND_COLOUR = "#C04BE8"
 
 MAX_MARKS = 240
 """More step marks than this touch each other; the newest are kept."""
@@ -51,8 +54,7 @@ def timeline(
     figure = go.Figure()
     figure.add_trace(_raster(codes, rows, plan, clock))
     _hatch(figure, codes, plan, clock)
-    _legend(figure, codes)
-    _marks(figure, steps, commands, window, clock)
+    legend = _legend(codes) + _marks(figure, steps, commands, (plan.t0, plan.t1), clock)
     raster_px = len(rows) * _row_height(len(rows))
     height = raster_px + MARKS_HEIGHT_PX + MARGINS["t"] + MARGINS["b"]
     split = raster_px / (raster_px + MARKS_HEIGHT_PX)
@@ -64,17 +66,8 @@ def timeline(
         hovermode="closest",
         dragmode="zoom",
         bargap=0,
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "itemclick": False,
-            "itemdoubleclick": False,
-            "itemsizing": "constant",
-            "traceorder": "normal",
-        },
+        showlegend=False,
+        meta={"legend": legend},
         xaxis={
             "type": "date",
             "range": [clock.axis(window[0]), clock.axis(window[1])],
@@ -150,33 +143,24 @@ def _hatch(figure: go.Figure, codes: np.ndarray, plan: Plan, clock: PageClock) -
                 },
             },
             hovertemplate="no data<extra></extra>",
-            showlegend=False,
             name="no data",
         )
     )
 
 
-def _legend(figure: go.Figure, codes: np.ndarray) -> None:
+def _legend(codes: np.ndarray) -> list[dict[str, str]]:
+    """name, colour and shape of what is in the picture; the chart host writes it above the chart."""
     present = set(np.unique(codes).tolist())
-    for code, column in enumerate(COLUMNS, start=1):
-        if code in present and column not in IDLE_COLUMNS:
-            figure.add_trace(_swatch(palette.label(column), palette.COLOURS[column]))
+    items = [
+        {"name": palette.label(column), "colour": palette.COLOURS[column], "shape": "box"}
+        for code, column in enumerate(COLUMNS, start=1)
+        if code in present and column not in IDLE_COLUMNS
+    ]
     if present & {COLUMNS.index(column) + 1 for column in IDLE_COLUMNS}:
-        figure.add_trace(_swatch("idle", palette.IDLE_COLOUR))
+        items.append({"name": "idle", "colour": palette.IDLE_COLOUR, "shape": "box"})
     if NO_DATA in present:
-        figure.add_trace(_swatch("no data", "rgba(128,132,142,0.35)", symbol="hash-open"))
-
-
-def _swatch(name: str, colour: str, symbol: str = "square") -> go.Scatter:
-    return go.Scatter(
-        x=[None],
-        y=[None],
-        yaxis="y2",
-        mode="markers",
-        name=name,
-        marker={"symbol": symbol, "size": 11, "color": colour, "line": {"width": 1, "color": "rgba(128,132,142,0.8)"}},
-        hoverinfo="skip",
-    )
+        items.append({"name": "no data", "colour": palette.NO_DATA_LINE, "shape": "hatch"})
+    return items
 
 
 def _marks(
@@ -185,7 +169,9 @@ def _marks(
     commands: Sequence[Command],
     window: tuple[float, float],
     clock: PageClock,
-) -> None:
+) -> list[dict[str, str]]:
+    """Adds the marks and returns their part of the legend."""
+    legend = []
     shown = [s for s in steps if window[0] <= s.t_end <= window[1]][-MAX_MARKS:]
     if shown:
         figure.add_trace(
@@ -195,12 +181,12 @@ def _marks(
                 yaxis="y2",
                 mode="markers",
                 name="step",
-                marker={"symbol": "triangle-down", "size": 7, "color": "#8A909C"},
+                marker={"symbol": "triangle-down", "size": 7, "color": STEP_COLOUR},
                 text=[_step_text(s) for s in shown],
                 hovertemplate="%{text}<extra></extra>",
-                showlegend=True,
             )
         )
+        legend.append({"name": "end of a step", "colour": STEP_COLOUR, "shape": "triangle"})
     asked = [(c, at) for c in commands if (at := c.applied_at or c.created_at) and window[0] <= at <= window[1]]
     if asked:
         figure.add_trace(
@@ -210,12 +196,18 @@ def _marks(
                 yaxis="y2",
                 mode="markers",
                 name="command",
-                marker={"symbol": "diamond", "size": 10, "color": "#C04BE8", "line": {"width": 1, "color": "#FFFFFF"}},
+                marker={
+                    "symbol": "diamond",
+                    "size": 10,
+                    "color": COMMAND_COLOUR,
+                    "line": {"width": 1, "color": "#FFFFFF"},
+                },
                 text=[f"{c.kind} · {c.who} · {c.state}" for c, _ in asked],
                 hovertemplate="%{text}<br>%{x|%H:%M:%S}<extra></extra>",
-                showlegend=True,
             )
         )
+        legend.append({"name": "command", "colour": COMMAND_COLOUR, "shape": "diamond"})
+    return legend
 
 
 def _step_text(step: StepRow) -> str:

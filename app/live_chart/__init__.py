@@ -47,14 +47,16 @@ def live_chart(
     note: str = "",
     follow: str = "reset zoom",
     table: dict[str, list[Any]] | None = None,
+    scale: bool = False,
     viewport: bool = False,
     clicks: bool = False,
 ) -> ChartEvents:
     """Draw `figure`, whose layout.height must be set, and return what the reader did.
 
     key: stable over refreshes, new for another run. label: what a screen reader says. as_of: unix seconds of the newest
-    data. frozen: text instead of the clock. table: `{"columns": [...], "rows": [[...]]}` shown on request, derived from
-    the traces when None. viewport, clicks: whether these are sent back (each costs a rerun).
+    data. frozen: text instead of the clock. follow: what the button that ends a zoom says. table: `{"columns": [...],
+    "rows": [[...]]}` shown on request, derived from the traces when None. scale: whether to say what a pixel of a time
+    axis stands for. viewport, clicks: whether these are sent back (each costs a rerun).
     """
     fresh = {
         "fig": figure.to_json(),
@@ -65,6 +67,7 @@ def live_chart(
         "note": note,
         "follow": follow,
         "table": table,
+        "scale": scale,
         "viewport": viewport,
         "clicks": clicks,
     }

@@ -12,6 +12,12 @@ const VIEWPORT_DELAY_MS = 200; // one message a gesture, not one a frame
 const CSS = `
 .blc { position: relative; width: 100%; color: var(--st-text-color); font-family: var(--st-font); }
 .blc-plot { width: 100%; }
+.blc-legend { display: flex; flex-wrap: wrap; gap: .15rem 1rem; font-size: .82rem; line-height: 1.5rem; margin-bottom: .2rem; }
+.blc-legend:empty { display: none; }
+.blc-legend span { display: inline-flex; align-items: center; gap: .4rem; white-space: nowrap; }
+.blc-legend i { width: 12px; height: 12px; border-radius: 2px; display: inline-block; box-shadow: 0 0 0 1px rgba(128,132,142,.55); }
+.blc-legend i.triangle { clip-path: polygon(0 15%, 100% 15%, 50% 90%); border-radius: 0; }
+.blc-legend i.diamond { transform: rotate(45deg) scale(.75); }
 .blc-plot .modebar-btn path { fill: var(--st-text-color) !important; opacity: .55; }
 .blc-wait { position: absolute; inset: 0 0 1.6rem 0; display: grid; place-items: center; font-size: .85rem; opacity: .6; }
 .blc-foot { display: flex; gap: .9rem; align-items: center; flex-wrap: wrap; font-size: .8rem; line-height: 1.6rem; min-height: 1.6rem; }
@@ -52,14 +58,14 @@ function mount(parent) {
   styles();
   const root = document.createElement("div");
   root.className = "blc";
-  root.innerHTML = `<div class="blc-plot" role="img"></div><div class="blc-wait">drawing …</div>
+  root.innerHTML = `<div class="blc-legend" aria-hidden="true"></div><div class="blc-plot" role="img"></div><div class="blc-wait">drawing …</div>
     <div class="blc-foot"><span class="blc-note"></span><button class="blc-follow" type="button" hidden></button>
     <span class="blc-clock"></span><button class="blc-toggle" type="button" aria-expanded="false">show as table</button></div>
     <div class="blc-table" hidden tabindex="0"></div>`;
   parent.append(root);
   const part = (name) => root.querySelector(`.blc-${name}`);
   const state = {
-    root, plot: part("plot"), wait: part("wait"), note: part("note"), clock: part("clock"), follow: part("follow"),
+    root, plot: part("plot"), legend: part("legend"), wait: part("wait"), note: part("note"), clock: part("clock"), follow: part("follow"),
     toggle: part("toggle"), table: part("table"), ticks: 0, skew: Infinity, epoch: 0, zoomed: false, drawn: "",
   };
   state.timer = setInterval(() => showClock(state), 1000);
@@ -149,6 +155,33 @@ function fingerprint(state) {
   return `${state.plot.clientWidth}|${colours}|${state.epoch}|${state.data.fig}`;
 }
 
+function showLegend(state) {
+  const items = state.figure.layout.meta?.legend || [];
+  const print = JSON.stringify(items);
+  if (print === state.legendPrint) return;
+  state.legendPrint = print;
+  state.legend.replaceChildren(...items.map(({ name, colour, shape }) => {
+    const item = document.createElement("span");
+    const mark = document.createElement("i");
+    mark.className = shape;
+    mark.style.background = shape === "hatch" ? `repeating-linear-gradient(135deg, ${colour} 0 2px, transparent 2px 5px)` : colour;
+    item.append(mark, name);
+    return item;
+  }));
+}
+
+// how much a pixel stands for, which only the page knows
+function showNote(state) {
+  const axis = state.plot._fullLayout?.xaxis;
+  let scale = "";
+  if (state.data.scale && axis?.type === "date" && axis._length > 0) {
+    const [low, high] = axis.range.map((edge) => (typeof edge === "number" ? edge : Date.parse(`${edge.replace(" ", "T")}Z`)));
+    const seconds = (high - low) / 1000 / axis._length;
+    scale = `1 px = ${seconds < 1 ? `${+(seconds * 1000).toPrecision(2)} ms` : `${+seconds.toPrecision(2)} s`}`;
+  }
+  state.note.textContent = [scale, state.data.note].filter(Boolean).join(" · ");
+}
+
 async function draw(state) {
   // never under the reader's hand: a figure that arrives during a drag is drawn when the button is released
   if (!state.data || state.dragging || state.drawing || !state.plot.clientWidth) return;
@@ -164,6 +197,8 @@ async function draw(state) {
     state.figure = figure;
     state.root.dataset.tick = String(++state.ticks);
     state.root.dataset.drawMs = (performance.now() - begin).toFixed(0);
+    showLegend(state);
+    showNote(state);
     state.wait.hidden = true;
     state.wait.style.display = "none";
     if (!state.listening) listen(state);
@@ -185,6 +220,7 @@ function listen(state) {
     const name = axis.split(".")[0];
     const range = event[`${name}.range`] || [event[`${name}.range[0]`], event[`${name}.range[1]`]];
     setViewport(state, range[0] === undefined ? null : range);
+    showNote(state);
   });
   state.plot.on("plotly_doubleclick", () => resetView(state));
   state.plot.on("plotly_click", ({ points }) => {
@@ -252,7 +288,7 @@ export default function host({ data, parentElement, setStateValue, setTriggerVal
   state.root.dataset.asOf = data.as_of ?? "";
   state.plot.style.minHeight = `${data.height}px`;
   state.plot.setAttribute("aria-label", data.label);
-  state.note.textContent = data.note || "";
+  showNote(state);
   showClock(state);
   draw(state);
   return () => unmount(parentElement, state);

@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_model
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 FORMAT = 1
 """Of trainer.json and optimizer.pt; another number is refused rather than guessed at."""
@@ -31,6 +31,7 @@ def save(
     """Written beside the target and renamed, so that the folder is whole or absent; an existing one is replaced."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    logging.disable_progress_bar()  # a worker's log is no terminal
     try:
         model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
@@ -54,5 +55,5 @@ def load(folder: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer)
         load_model(model, folder / "model.safetensors")
         optimizer.load_state_dict(state)
         return int(about["version"])
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # damaged bytes make the readers raise nearly anything
         raise ValueError(f"{folder} cannot be resumed from: {error}") from error

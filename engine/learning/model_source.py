@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from engine.config import ModelConfig, TaskConfig
 from engine.learning.builtin_model import build_model, build_tokenizer, check_task
@@ -80,6 +81,7 @@ def _folder(folder: Path) -> LoadedModel:
     where = f"model.source {folder}"
     if not (folder / "config.json").is_file():
         raise ValueError(f"{where}: no config.json there; allowed: builtin:tiny or a folder that save_pretrained wrote")
+    logging.disable_progress_bar()  # a worker's log is no terminal
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, local_files_only=True, output_loading_info=True

@@ -31,6 +31,9 @@ SEED_LIMIT = 2**30
 REDRAWS = 64
 """Tries to find a training item outside of the held-out set: where half of them succeed, all fail once in 2^64."""
 
+HELD_OUT_DRAWS = 4
+"""Draws per held-out item: one and a half suffice on average where no more than half of all questions are held out."""
+
 PROBES = 64
 """Training items looked at when a task is made: enough to tell a data set that is mostly held out."""
 
@@ -121,15 +124,19 @@ class ReasoningGymTask:
             ) from error
 
     def _make_held_out(self, count: int) -> Sequence[dict[str, Any]]:
-        data = self._create(HELD_OUT_SEED, max(1, count * REDRAWS))
+        draws = HELD_OUT_DRAWS * count + PROBES
+        data = self._create(HELD_OUT_SEED, draws)
         entries: dict[str, dict[str, Any]] = {}
-        for index in range(count * REDRAWS):
+        for index in range(draws):
             if len(entries) == count:
                 break
             entry = data[index]
             entries.setdefault(entry["question"], entry)
         if len(entries) < count:
-            raise ValueError(f"eval.items {count}: data set {self._name!r} has only {len(entries)} different questions")
+            raise ValueError(
+                f"eval.items {count}: {draws} draws from data set {self._name!r} have only {len(entries)} different "
+                f"questions; allowed: at most half of them, {len(entries) // 2}"
+            )
         return list(entries.values())
 
     def _make_entry(self, item: int) -> dict[str, Any]:

@@ -93,8 +93,6 @@ class TorchTrainer:
         return flatten(self._model)
 
     def save(self, folder: Path) -> None:
-        if any(parameter.grad is not None for parameter in self._model.parameters()):
-            raise RuntimeError(f"cannot save version {self._version} inside a step: its gradient would be lost")
         checkpoint.save(folder, self._model, self._tokenizer, self._optimizer, version=self._version)
 
     def load(self, folder: Path) -> None:
@@ -204,7 +202,7 @@ def _by_lag(loss: TokenLoss, lags_N: np.ndarray) -> dict[int, LagStats]:
         weights = loss.weights[chosen].double()
         parts[lag] = LagStats(
             tokens=len(weights),
-            mismatch_kl_sum=float(loss.mismatch_kl[chosen].double().sum()),
+            mismatch_kl_sum=float(loss.mismatch_kl[chosen].sum()),
             clipped=int(loss.clipped[chosen].sum()),
             capped=int(loss.capped[chosen].sum()),
             weight_sum=float(weights.sum()),

@@ -72,7 +72,8 @@ class Trainer(Protocol):
     def save(self, folder: Path) -> None:
         """Write a folder that `AutoModelForCausalLM.from_pretrained` loads and that `load` resumes from.
 
-        The folder appears whole or not at all; an existing one is replaced. Raises RuntimeError inside a step.
+        The folder appears whole or not at all; an existing one is replaced. A gradient under way is
+        not part of it: the groups of an unfinished step are trained again by whoever resumes.
         """
 
     def load(self, folder: Path) -> None:

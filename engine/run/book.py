@@ -58,8 +58,8 @@ class TrainEntry:
     ready: bool = False
     busy: str | None = None
     shipped: bool = False
-    chunk: tuple[int, ...] = ()
-    """Groups of the chunk it works on."""
+    chunks: deque[tuple[int, ...]] = field(default_factory=deque)
+    """Groups of the chunk it works on and of those behind it."""
 
 
 @dataclass(slots=True)
@@ -159,10 +159,10 @@ class Book:
 
     def chunk_done(self, device: int, stats: ChunkStats) -> None:
         trainer = self.train[device]
-        assert trainer.busy == "chunk", f"device {device} reported a chunk while it was on {trainer.busy}"
-        self.step.trained += len(trainer.chunk)
+        assert trainer.chunks, f"device {device} reported a chunk while it was on {trainer.busy}"
+        self.step.trained += len(trainer.chunks.popleft())
         self.step.stats += stats
-        trainer.busy, trainer.chunk = None, ()
+        trainer.busy = "chunk" if trainer.chunks else None
 
     def step_done(self, now: float) -> StepEntry:
         """The optimizer made the step; returns it and opens the next one."""
@@ -238,7 +238,8 @@ class Book:
     def hand_chunk(self, device: int, group_ids: tuple[int, ...]) -> tuple[FinishedGroup, ...]:
         """Enter a chunk as running and return its groups."""
         trainer = self.train[device]
-        trainer.busy, trainer.chunk = "chunk", group_ids
+        trainer.busy = "chunk"
+        trainer.chunks.append(group_ids)
         groups = []
         for group_id in group_ids:
             self.step.queue.remove(group_id)
@@ -293,6 +294,7 @@ class Book:
                     device=entry.device,
                     ready=entry.ready and self.role.get(entry.device) != "rollout",
                     busy=entry.busy,
+                    chunks=len(entry.chunks),
                     shipped=entry.shipped,
                 )
                 for entry in self.train.values()

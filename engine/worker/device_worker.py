@@ -24,7 +24,7 @@ IDLE_WAIT_S = 0.5
 """Longest wait for a command before the thread looks around again; it bounds nothing but the reaction to a stop."""
 
 COALESCE_S = 0.004
-"""After a first event `poll` waits this long for more: groups finish in bursts, and each answer costs the engine."""
+"""After a finished group `poll` waits this long for more: they come in bursts, and each answer costs the engine."""
 
 
 class Roles(Protocol):
@@ -97,7 +97,8 @@ class DeviceWorker:
         with self._changed:
             if not self._events and not self._closed:
                 self._changed.wait(timeout_s)
-        if not self._closed:
+            in_burst = all(isinstance(event, msg.GroupScored) for event in self._events)
+        if in_burst and not self._closed:
             time.sleep(COALESCE_S)
         with self._changed:
             events, self._events = tuple(self._events), []

@@ -8,8 +8,8 @@ A device changes to training when its own share is finished, whatever the others
 from __future__ import annotations
 
 from planner.policy.actions import Action, StartGroups, SwitchRole, TakeGroups
-from planner.policy.state import ColocatedDevice, State
-from planner.policy.training import chunk_of, idle_trainers, train_actions
+from planner.policy.state import ColocatedDevice, State, TrainReplica
+from planner.policy.training import chunk_of, takes_chunk, train_actions
 
 
 def share_of(index: int, devices: int, prompts_per_step: int) -> int:
@@ -27,7 +27,7 @@ def decide(state: State, now: float) -> list[Action]:
         elif _may_return(state, device):
             reason = f"step {state.step.version} begins: its share is {device.share} groups"
             actions.append(SwitchRole(device=device.device, role="rollout", reason=reason))
-        elif device.queue and not state.paused and any(r.device == device.device for r in idle_trainers(state)):
+        elif device.queue and not state.paused and takes_chunk(_trainer(state, device)):
             chunks.append(chunk_of(state, device.device, device.queue[: state.max_chunk_groups]))
     return actions + train_actions(state, chunks)
 
@@ -57,9 +57,13 @@ def _may_return(state: State, device: ColocatedDevice) -> bool:
     """Nothing of the new version is left to do in the trainer role, and its share of the next step is untouched."""
     if state.stopping or state.paused or state.steps_left == 0:
         return False
-    replica = next(r for r in state.train if r.device == device.device)
+    replica = _trainer(state, device)
     first = device.device == state.train[0].device
     checkpoint = first and (state.step.checkpoint_due or state.step.checkpoint_running)
     evaluation = any(where == device.device for _, where in state.step.evals_waiting)
     untouched = device.started == 0 and not device.queue and device.trained == 0
     return untouched and replica.ready and replica.busy is None and not checkpoint and not evaluation
+
+
+def _trainer(state: State, device: ColocatedDevice) -> TrainReplica:
+    return next(replica for replica in state.train if replica.device == device.device)

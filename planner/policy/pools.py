@@ -98,4 +98,5 @@ def take_groups(state: State) -> list[TakeGroups]:
     )
     if not chosen.group_ids:
         return []
-    return [TakeGroups(group_ids=chosen.group_ids, reason=chosen.reason)]
+    reason = f"the oldest finished groups, {slots} slots of step {state.step.version} were free; now: {chosen.reason}"
+    return [TakeGroups(group_ids=chosen.group_ids, reason=reason)]

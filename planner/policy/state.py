@@ -38,6 +38,8 @@ class TrainReplica:
     """It holds the parameters and the optimizer."""
     busy: str | None
     """What it was last handed and has not reported done: chunk, evaluate, gradient, optimizer or checkpoint."""
+    chunks: int
+    """Chunks among that: the one it works on and those that wait behind it."""
     shipped: bool
     """Its gradient of this step is where the others can fetch it."""
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 from planner.policy.actions import Action, Checkpoint, Evaluate, FinishStep, ShipGradient, TrainChunk
 from planner.policy.state import State, TrainReplica
 
+CHUNKS_AHEAD = 2
+"""Chunks that a trainer may hold: the one it works on, and one more so that it does not idle for the time that a report
+and an answer take. More would bind work to a trainer earlier than needed."""
+
 
 def train_actions(state: State, chunks: list[TrainChunk]) -> list[Action]:
     """Hand out the chunks that the arm chose, fill the gaps of the other trainers, close the step.
 
-    `chunks`: at most one for each idle trainer.
+    `chunks`: at most one for each trainer that takes one.
     """
     if state.stopping:
         return _closing(state)
@@ -34,18 +38,28 @@ def idle_trainers(state: State) -> list[TrainReplica]:
     return [replica for replica in state.train if replica.ready and replica.busy is None]
 
 
+def takes_chunk(replica: TrainReplica) -> bool:
+    """It is idle, or works on a chunk with none behind it."""
+    return replica.ready and (replica.busy is None or (replica.busy == "chunk" and replica.chunks < CHUNKS_AHEAD))
+
+
 def shared_chunks(state: State, queue: tuple[int, ...], *, batch_complete: bool) -> list[TrainChunk]:
-    """Chunks for the idle trainers from one queue that all of them share.
+    """Chunks from one queue that all trainers share, for those that are idle and then for those with one chunk.
 
     `batch_complete`: no more groups will join this step; its tail is then shared out evenly, or one trainer would end
-    while another holds a full chunk.
+    while another holds a full chunk. Before that a working trainer is handed full chunks only: what is short now may be
+    full by the time it is needed.
     """
     chunks: list[TrainChunk] = []
-    for replica in idle_trainers(state):
+    if state.paused or state.stopping:
+        return chunks
+    for replica in sorted(filter(takes_chunk, state.train), key=lambda replica: replica.chunks):
         size = min(state.max_chunk_groups, len(queue))
         if batch_complete:
             size = min(size, -(-len(queue) // len(state.train)))
-        if size == 0 or state.paused or state.stopping:
+        elif replica.chunks and size < state.max_chunk_groups:
+            size = 0
+        if size == 0:
             break
         chunk, queue = queue[:size], queue[size:]
         chunks.append(chunk_of(state, replica.device, chunk))

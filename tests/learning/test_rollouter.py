@@ -121,9 +121,7 @@ def test_weights_changed_in_flight_are_recorded_per_token_and_the_group_keeps_it
     rollouter.add(make_request(1))
     groups = finish(rollouter)
     assert (groups[0].version, groups[1].version, rollouter.version) == (4, 6, 6)
-    ranges = {
-        len(response.tokens): response.versions for response in groups[0].responses if len(response.tokens) > 3
-    }
+    ranges = {len(response.tokens): response.versions for response in groups[0].responses if len(response.tokens) > 3}
     assert ranges
     assert all(versions == ((4, 3), (6, length - 3)) for length, versions in ranges.items())
     assert_same_answers(groups[1], alone(1, model=make_model(seed=9)))
@@ -148,7 +146,7 @@ def test_versions_survive_being_resumed_elsewhere():
     [
         ({}, make_request(0, partial=()), RuntimeError, "group 0 is held already"),
         ({"slots": 7}, make_request(1), RuntimeError, "group 1 needs 4 of 7 slots, free: 3"),
-        ({"model": make_model(positions=25)}, make_request(5), ValueError, "holds prompts of up to 5"),
+        ({"model": make_model(positions=25)}, make_request(3), ValueError, "holds prompts of up to 5"),
     ],
     ids=["held already", "no slots", "prompt too long"],
 )

@@ -30,7 +30,9 @@ def test_rollup_columns_are_the_busy_kinds_by_role_then_idle_by_cause() -> None:
         pytest.param(("train", None, None), "role of a train span must be one of primary, auxiliary", id="no role"),
         pytest.param(("train", "main", None), "role must be one of primary, auxiliary, got 'main'", id="unknown role"),
         pytest.param(("idle", None, None), "cause of an idle span must be one of failure, .* got None", id="no cause"),
-        pytest.param(("optimizer", None, "paused"), "cause of a optimizer span must be None", id="cause while busy"),
+        pytest.param(
+            ("optimizer", None, "paused"), "cause of a span of kind optimizer must be None", id="cause while busy"
+        ),
     ],
 )
 def test_a_span_refuses_words_that_do_not_fit(given: tuple[str, str | None, str | None], told: str) -> None:

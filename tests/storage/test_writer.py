@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from storage.reader import TelemetryReader
@@ -81,6 +84,8 @@ def test_a_run_is_updated_field_by_field_and_wrong_fields_are_refused(open_write
     for wrong in ({"stat": "running"}, {"state": "dead"}):
         with pytest.raises(ValueError, match=r"no field 'stat'|must be one of queued"):
             writer.run(RUN, **wrong)
+    with pytest.raises(ValueError, match="arm, excluded of a run must not be None"):
+        writer.run(RUN, arm=None, excluded=None, error=None)
     with pytest.raises(ValueError, match="state of an engine must be one of starting"):
         writer.engine("e1", state="up")
 
@@ -161,6 +166,46 @@ def test_a_failure_of_the_thread_is_raised_at_every_later_call(open_writer: Open
     assert writer.stats.queue_depth == 2
 
 
+def test_values_that_sqlite_cannot_store_are_refused_where_they_are_reported(open_writer: Open) -> None:
+    writer = open_writer()
+    for report in (
+        lambda: writer.step(make_step(loss=np.float32(0.5))),
+        lambda: writer.spans([make_span(step=np.int64(3))]),
+        lambda: writer.run(RUN, base_dir=Path("/jobs")),
+    ):
+        with pytest.raises(TypeError, match="stored can be int, float, str, bytes, None"):
+            report()
+    writer.step(make_step(loss=np.float64(0.5)))
+    writer.flush()
+    assert TelemetryReader(writer.path).steps(RUN) == [make_step(loss=0.5)]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from storage.writer import TelemetryWriter
+from tests.storage.builders import T0, chain, make_step
+writer = TelemetryWriter(Path(sys.argv[1]), clock=lambda: T0, flush_s=3600, flush_rows=10**9)
+writer.spans(chain([0.5] * 10))
+writer.step(make_step())
+writer.flush()
+writer.spans(chain([0.5] * 10, device=1))
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_killed_engine_loses_only_what_was_not_flushed_and_the_next_one_goes_on(open_writer: Open) -> None:
+    path = open_writer().path
+    assert subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60, check=False).returncode == -9
+    with TelemetryReader(path) as reader:
+        assert reader.count_spans(RUN, T0, T0 + 100, cap=100) == 10
+        assert reader.steps(RUN) == [make_step()]
+        writer = open_writer()
+        writer.spans(chain([0.5] * 10, start=5))
+        writer.flush()
+        assert reader.rollup(RUN, 60, T0, T0 + 100).ms.sum() == 10_000
+
+
 def test_rows_are_committed_without_a_flush_after_the_interval_or_enough_rows(open_writer: Open) -> None:
     writers: list[TelemetryWriter] = []
     for options in ({"flush_s": 0.01}, {"flush_rows": 3}):
@@ -183,18 +228,14 @@ def test_closing_writes_what_waits_and_then_refuses(open_writer: Open) -> None:
 
 
 def test_what_is_reported_together_is_committed_together(open_writer: Open) -> None:
-    writer = open_writer(flush_s=0.001)
-    reader = TelemetryReader(writer.path)
-    for i in range(50):
+    writer = open_writer(flush_s=0.0005)
+    reader = sqlite3.connect(f"file:{writer.path}?mode=ro", uri=True)
+    for i in range(200):
         with writer.together():
             writer.spans([make_span(i)])
-            writer.device_states(
-                RUN, [DeviceState(device=0, kind="train", role="primary", since=T0 + i + 1, seen_at=T0)]
-            )
-        states = reader.device_states(RUN)
-        spans = reader.spans(RUN, T0, T0 + 100)
-        if states and spans:
-            assert spans[-1].t1 >= states[0].since
+            writer.device_states(RUN, [DeviceState(device=0, kind="optimizer", since=T0 + i + 1, seen_at=T0 + i + 1)])
+        closed, opened = reader.execute("SELECT max(t1), (SELECT since FROM device_state) FROM spans").fetchone()
+        assert closed == opened
     reader.close()
 
 

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.config import TaskConfig
+from engine.learning.tasks import DataOrder, ReasoningGymTask, RewardFailed
+
+SUMS = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}
+
+
+def make_task(*, seed: int = 1, held_out_items: int = 20, **overrides) -> ReasoningGymTask:
+    fields = {"source": "reasoning_gym:chain_sum", "params": SUMS, "answer_after": "<answer>", "items": 500}
+    return ReasoningGymTask(TaskConfig(**(fields | overrides)), seed=seed, held_out_items=held_out_items)
+
+
+@pytest.mark.parametrize("held_out_items", [0, 20, 400])
+def test_no_training_item_has_the_question_of_a_held_out_one(held_out_items):
+    task = make_task(held_out_items=held_out_items)
+    held_out = {task.prompt(-1 - index) for index in range(task.held_out)}
+    assert (task.size, task.held_out, len(held_out)) == (500, held_out_items, held_out_items)
+    assert not held_out & {task.prompt(item) for item in range(task.size)}
+
+
+def test_items_come_from_the_seed_and_held_out_ones_do_not():
+    one, same, other = make_task(seed=1), make_task(seed=1), make_task(seed=2)
+    prompts = [[task.prompt(item) for item in range(50)] for task in (one, same, other)]
+    assert prompts[0] == prompts[1] != prompts[2]
+    assert [one.prompt(-1 - i) for i in range(20)] == [other.prompt(-1 - i) for i in range(20)]
+
+
+def test_an_item_does_not_depend_on_how_many_are_asked_for_first():
+    task, other = make_task(), make_task()
+    backwards = [other.prompt(item) for item in reversed(range(30))]
+    assert [task.prompt(item) for item in range(30)] == backwards[::-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "reward"),
+    [
+        ("<answer>{}", 1.0),
+        ("<think>1=1<answer>{}", 1.0),
+        ("<answer> {}\n", 1.0),
+        ("{}", 0.0),
+        ("<answer>{}<answer>{}", 0.0),
+        ("<answer>{}1", 0.0),
+        ("<answer>", 0.0),
+        ("", 0.0),
+    ],
+)
+@pytest.mark.parametrize("kind", ["scorer", "exact"])
+def test_what_follows_the_single_marker_is_scored(text, reward, kind):
+    task = make_task(reward=kind)
+    for item in (0, -1):
+        assert task.score(item, text.format(*[task.entry(item)["answer"]] * 2)) == reward
+
+
+def test_without_a_marker_the_whole_text_is_scored():
+    task = make_task(answer_after=None)
+    assert task.score(0, task.entry(0)["answer"]) == 1.0
+    assert task.score(0, "<answer>" + task.entry(0)["answer"]) == 0.0
+
+
+def test_partial_credit_is_no_reward():
+    task = make_task(source="reasoning_gym:countdown", params={}, answer_after=None, held_out_items=2)
+    assert task.score(0, "garbage") == 0.0
+
+
+def test_a_scorer_that_raises_is_a_failure_and_not_a_reward(monkeypatch):
+    task = make_task()
+
+    def broken(answer, entry):
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(task._data, "score_answer", broken)
+    with pytest.raises(
+        RewardFailed, match=r"failed on item 3 and the answer '<answer>7': ZeroDivisionError: boom"
+    ) as e:
+        task.score(3, "<answer>7")
+    copy = pickle.loads(pickle.dumps(e.value))
+    assert (copy.item, copy.text, str(copy)) == (3, "<answer>7", str(e.value))
+    assert isinstance(copy, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "match"),
+    [
+        ({"source": "reasoning_gym:chain_sums"}, "unknown data set 'chain_sums'; .*chain_sum"),
+        ({"source": "reasoning_gym:zzzz"}, "unknown data set 'zzzz'; .*countdown"),
+        ({"params": {"terms": 3}}, "task.params .*'terms'.* its parameters: .*max_terms"),
+        ({"params": {"min_terms": 9}}, "max_terms must be >= min_terms"),
+        ({"params": {"seed": 3}}, "task.params.*seed"),
+        (
+            {"params": SUMS | {"max_terms": 2}, "held_out_items": 10_000},
+            "eval.items 10000: .*only 200 different .*allowed: .* 100",
+        ),
+        ({"params": SUMS | {"max_terms": 2}, "held_out_items": 190}, "eval.items 190 hold out .* of 64 questions"),
+    ],
+    ids=["near miss", "unknown", "unknown parameter", "refused value", "reserved", "too few at all", "none left"],
+)
+def test_a_task_that_cannot_be_made_is_refused_by_name(overrides, match):
+    with pytest.raises(ValueError, match=match):
+        make_task(**overrides)
+
+
+def test_an_item_outside_of_the_task_is_an_index_error():
+    with pytest.raises(IndexError, match="item 500 of a task of 500"):
+        make_task().prompt(500)
+    with pytest.raises(IndexError):
+        make_task().prompt(-21)
+
+
+@given(size=st.integers(1, 200), seed=st.integers(0, 2**31 - 1), shuffle=st.booleans())
+def test_every_epoch_asks_for_every_item_once(size, seed, shuffle):
+    order = DataOrder(size=size, seed=seed, shuffle=shuffle)
+    for epoch in range(2):
+        coordinates = [order.item_at(epoch * size + position) for position in range(size)]
+        assert [(e, p) for e, p, _ in coordinates] == [(epoch, position) for position in range(size)]
+        assert sorted(item for _, _, item in coordinates) == list(range(size))
+
+
+def test_orders_differ_between_epochs_and_seeds_only():
+    orders = [DataOrder(size=100, seed=seed).order(epoch).tolist() for seed in (1, 2) for epoch in (0, 1)]
+    assert len({tuple(order) for order in orders}) == 4
+    assert orders[0] == DataOrder(size=100, seed=1).order(0).tolist()
+    assert np.array_equal(DataOrder(size=9, seed=1, shuffle=False).order(5), np.arange(9))
+
+
+def test_the_items_end_after_the_last_epoch():
+    order = DataOrder(size=10, seed=1, epochs=2)
+    assert (order.groups, order.item_at(19)[:2]) == (20, (1, 9))
+    with pytest.raises(IndexError, match="group 20: task.epochs 2 x 10 items hold 20"):
+        order.item_at(20)
