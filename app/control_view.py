@@ -10,6 +10,7 @@ import math
 import streamlit as st
 
 from app.clock import PageClock, duration
+from app.markup import literal
 from app.session import data_dir, send
 from app.status import COMMAND_STATUS, OPEN_COMMANDS, symbol
 from engine.config.job import MAX_STALENESS
@@ -139,7 +140,7 @@ def _send(kind: str, payload: dict[str, object], run: RunRow, effect: str) -> No
     try:
         send(kind, payload, run=run, expected_effect=effect)
     except StorageError as error:
-        st.error(f"The command was not sent: {error}", icon=symbol("error"))
+        st.error(f"The command was not sent: {literal(str(error))}", icon=symbol("error"))
         return
     st.rerun(scope="fragment")
 
@@ -158,11 +159,12 @@ def _last(command: Command) -> None:
     if command.state == "pending":
         st.info(f"{what} is sent and waits for the engine.", icon=symbol(status.icon))
     elif command.state == "accepted":
-        st.info(f"{what} is accepted and will be applied at the next safe point.", icon=symbol(status.icon))
+        when = literal(command.answer or "It will be applied at the next safe point.")
+        st.info(f"{what} is accepted. {when}", icon=symbol(status.icon))
     elif command.state == "applied":
-        st.success(f"{what} was applied. {command.answer or ''}", icon=symbol(status.icon))
+        st.success(f"{what} was applied. {literal(command.answer or '')}", icon=symbol(status.icon))
     else:
-        st.warning(f"{what} was {status.word}. {command.answer or ''}", icon=symbol(status.icon))
+        st.warning(f"{what} was {status.word}. {literal(command.answer or '')}", icon=symbol(status.icon))
 
 
 def command_log(commands: list[Command], clock: PageClock) -> None:

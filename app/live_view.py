@@ -14,6 +14,7 @@ from app.clock import PageClock, duration
 from app.figures.timeline import timeline
 from app.live_chart import live_chart
 from app.live_frame import Frame
+from app.markup import literal
 from app.numbers import Number, busy_over_time, five_numbers, total
 from app.palette import label
 from app.session import data_dir
@@ -37,12 +38,13 @@ def banners(frame: Frame, clock: PageClock) -> None:
     if frame.state in ("starting", "warming_up"):
         with st.container(border=True, key="warm_start"):
             word = "Warm start" if frame.state == "warming_up" else "Starting"
+            told = literal(frame.run.progress or "workers are starting")
             st.progress(
                 min(1.0, max(0.0, frame.run.progress_fraction or 0.0)),
-                text=f"**{word}** · {frame.run.progress or 'workers are starting'} · numbers begin with the first step",
+                text=f"**{word}** · {told} · numbers begin with the first step",
             )
     elif frame.state in ("queued", "pausing", "stopping") and frame.run.progress:
-        st.info(frame.run.progress, icon=symbol("info"))
+        st.info(literal(frame.run.progress), icon=symbol("info"))
 
 
 def numbers(frame: Frame, prompts_per_step: int | None) -> None:
@@ -114,8 +116,8 @@ def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, f
         label=f"Timeline of {len(frame.rows)} rows, {last}: {_summary(frame)}",
         as_of=frame.as_of,
         frozen="" if frame.live else f"ended {clock.time(frame.end)}",
-        note=f"a column is {duration(frame.plan.bin_s)} and shows what took most of it · drag to zoom, double-click to "
-        "follow",
+        note=f"a column is {duration(frame.plan.bin_s)}, coloured by what took most of it · drag to zoom, double-click "
+        "to follow",
         follow=follow,
         table=_table(frame),
         scale=True,
@@ -184,6 +186,6 @@ def attention_cards(frame: Frame, clock: PageClock) -> None:
 
 
 def _card(card: Card) -> None:
-    body = f"**{card.title}.** {card.text}"
+    body = f"**{literal(card.title)}.** {literal(card.text)}"
     show = {"error": st.error, "warning": st.warning}.get(card.tone, st.info)
     show(body, icon=symbol(card.icon))

@@ -97,3 +97,8 @@ def choose_run(runs: Sequence[RunRow], named: str | None) -> RunRow | None:
     if named is None:
         return runs[0] if runs else None
     return next((run for run in runs if run.run_id == named), None)
+
+
+def remember(run_id: str) -> None:
+    """The run that other pages of this session show next, without touching this page's URL."""
+    st.session_state["_run"] = run_id

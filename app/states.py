@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.attention import silence
 from app.clock import PageClock, duration
+from app.markup import literal
 from app.session import RUN_KEY
 from app.status import RUN_STATUS, symbol
 from storage.database import SchemaTooNew, StorageError, TelemetryMissing
@@ -86,15 +87,14 @@ def unknown_run(named: str, runs: Sequence[RunRow], clock: PageClock) -> None:
 
 def storage_problem(error: StorageError, *, kept_frame: bool) -> None:
     """The database cannot be read now, or not by this program."""
+    where = f"`{error.path}` · {literal(error.reason)}"
     if isinstance(error, SchemaTooNew):
-        st.error(
-            f"**The database is newer than this page** · `{error.path}` · {error.reason}.", icon=symbol("system_update")
-        )
+        st.error(f"**The database is newer than this page** · {where}.", icon=symbol("system_update"))
         return
     kept = "The last good picture stays below. " if kept_frame else ""
     st.error(
-        f"**The database cannot be read** · `{error.path}` · {error.reason}. {kept}Trying again with every refresh; "
-        "if this stays, stop the engine and look at the file and its disk.",
+        f"**The database cannot be read** · {where}. {kept}Trying again with every refresh; if this stays, stop the "
+        "engine and look at the file and its disk.",
         icon=symbol("database_off"),
     )
 
@@ -115,7 +115,7 @@ def telemetry_late(age_s: float, engine: EngineRow | None) -> None:
     """The engine beats, but what devices do arrives late."""
     queue = f", {engine.queue_depth:,} rows wait to be written" if engine and engine.queue_depth else ""
     st.warning(
-        f"**Telemetry is late** · newest device time is {duration(age_s)} old{queue}. Trying again with every refresh.",
+        f"**Telemetry is late** · newest device time is {duration(age_s)} old{queue}. Trying again every refresh.",
         icon=symbol("schedule"),
     )
 

@@ -21,9 +21,9 @@ class CpuSample:
     at: float
     """Monotonic seconds of the sample."""
     own_s: float
-    """Control loop and telemetry writer."""
+    """Control loop and telemetry writer, without the calls into Ray."""
     ray_s: float
-    """Ray: its threads in this process and its daemons. Our workers are not in it: their time is in the ledger."""
+    """Ray: calls into it, its threads in this process, its daemons; our workers' time is in the ledger instead."""
 
 
 class CpuAccount:
@@ -33,13 +33,14 @@ class CpuAccount:
         self._next_walk = 0.0
         self._daemons_s = 0.0
 
-    def sample(self, *, writer_s: float, fresh: bool = False) -> CpuSample:
-        """`writer_s`: CPU seconds of the telemetry writer's thread; `fresh`: look at Ray's daemons now."""
+    def sample(self, *, writer_s: float, calls_s: float, fresh: bool = False) -> CpuSample:
+        """`writer_s`: CPU seconds of the telemetry writer's thread; `calls_s`: of this thread inside Ray's calls;
+        `fresh`: look at Ray's daemons now."""
         now = time.monotonic()
         if fresh or now >= self._next_walk:
             self._next_walk = now + RAY_SAMPLE_S
             self._daemons_s = max(self._daemons_s, _ray_processes_s())
-        own_s = time.thread_time() + writer_s
+        own_s = time.thread_time() - calls_s + writer_s
         return CpuSample(at=now, own_s=own_s, ray_s=max(0.0, time.process_time() - own_s) + self._daemons_s)
 
 

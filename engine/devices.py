@@ -28,10 +28,17 @@ class Workers(Protocol):
         """Start the workers of a run; returns at once, each reports `Started` when it lives."""
 
     def submit(self, run_id: str, device: int, command: Command) -> None:
-        """Send a command; commands to one worker arrive in order. Nothing happens when the worker is gone."""
+        """Send a command with the next `flush`; commands to one worker arrive in order, to one that is gone never."""
+
+    def flush(self) -> None:
+        """Send what was submitted."""
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds that the calling thread spent in the transport below these calls."""
 
     def wait(self, timeout_s: float) -> list[Report]:
-        """What workers had to say, as soon as one has; empty after `timeout_s` seconds."""
+        """What workers had to say, as soon as one has; empty after `timeout_s` seconds. Flushes first."""
 
     def end(self, run_id: str) -> None:
         """Remove what is left of a run's workers, whatever they do."""

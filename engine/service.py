@@ -143,7 +143,7 @@ class Service:
             run.tick()
             commands.settle()
             if run.state == "running" and run_id not in self._cpu_at:
-                self._cpu_at[run_id] = self._cpu.sample(writer_s=self._writer.stats.thread_cpu_s, fresh=True)
+                self._cpu_at[run_id] = self._sample_cpu(fresh=True)
             if run.over:
                 self._end(run, commands)
         now = self.now()
@@ -158,11 +158,14 @@ class Service:
                 logger.info("The process that started this engine is gone; the engine ends too.")
                 self._stop.set()
 
+    def _sample_cpu(self, *, fresh: bool = False) -> CpuSample:
+        return self._cpu.sample(writer_s=self._writer.stats.thread_cpu_s, calls_s=self._workers.cpu_s, fresh=fresh)
+
     def _beat(self, state: str) -> None:
         now = self.now()
         self._next_beat = now + BEAT_S
         stats = self._writer.stats
-        cpu = self._cpu.sample(writer_s=stats.thread_cpu_s)
+        cpu = self._sample_cpu()
         self._writer.engine(
             self.engine_id,
             beat_at=now,
@@ -305,7 +308,7 @@ class Service:
         begin = self._cpu_at.pop(run_id, None)
         if begin is None:
             return None
-        end = self._cpu.sample(writer_s=self._writer.stats.thread_cpu_s, fresh=True)
+        end = self._sample_cpu(fresh=True)
         cores_s = (end.at - begin.at) * len(self._cores)
         return {
             "cpu_fraction": (end.own_s - begin.own_s) / cores_s,

@@ -67,14 +67,18 @@ def mailbox(run_id: str) -> list[Command]:
 def now_part(run_id: str, drawn_state: str) -> None:
     """Status, banners, numbers, timeline and attention: what changes every second."""
     frame, problem = read(run_id)
+    # containers that are always there: what is above a chart may come and go without the chart being made anew
+    above = st.container(key="banners")
     if problem is not None:
-        states.storage_problem(problem, kept_frame=frame is not None)
+        with above:
+            states.storage_problem(problem, kept_frame=frame is not None)
     if frame is None:
         return
     if frame.state != drawn_state and problem is None:
         st.rerun()
     header.status_line(frame.run, frame.state, frame.engine, frame.read_at, seconds_left(frame.run, frame.steps))
-    live_view.banners(frame, CLOCK)
+    with st.container(key="notices"):
+        live_view.banners(frame, CLOCK)
     live_view.numbers(frame, prompts_per_step(frame.run.job))
     left, right = st.columns([5, 2], gap="small")
     with left:
@@ -101,10 +105,16 @@ def timeline_card(frame: Frame) -> None:
         states.no_spans(frame.run)
         return
     opened = f"_opened:{run_id}"
+    with st.container(key="timeline_group"):
+        all_rows_button(opened)
+    live_view.timeline_chart(frame, mailbox(run_id), CLOCK, follow="back to live" if frame.live else "reset zoom")
+
+
+def all_rows_button(opened: str) -> None:
+    """The way back from an opened group of rows."""
     if st.session_state.get(opened) and st.button("All rows", icon=symbol("arrow_back"), key="timeline_all_rows"):
         st.session_state[opened] = None
         st.rerun(scope="fragment")
-    live_view.timeline_chart(frame, mailbox(run_id), CLOCK, follow="back to live" if frame.live else "reset zoom")
 
 
 def control_part(run_id: str) -> None:

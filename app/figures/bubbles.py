@@ -18,6 +18,9 @@ EVERY_LABEL_ROWS = 24
 OVERHEAD_COLOUR = "#9AA1AF"
 """Time that is neither useful nor idle, such as the optimizer or a weight sync: shown apart, in grey."""
 
+CAUSE_LINE = "rgba(128,132,142,0.6)"
+"""Outline of bars, so that the palest and the darkest are seen on either page."""
+
 MAX_CAUSES = 10
 """Rows of the chart; the rest is below a pixel."""
 
@@ -113,7 +116,7 @@ def causes(seconds: Mapping[str, float]) -> go.Figure:
             y=[label for label, _, _ in items],
             marker={
                 "color": [colour for _, colour, _ in items],
-                "line": {"width": 1, "color": "rgba(128,132,142,0.6)"},
+                "line": {"width": 1, "color": CAUSE_LINE},
             },
             text=[f"{share:.1%} · {device_time(value)}" for share, (_, _, value) in zip(shares, items, strict=True)],
             textposition="outside",
@@ -130,6 +133,39 @@ def causes(seconds: Mapping[str, float]) -> go.Figure:
         dragmode=False,
         uirevision="causes",
         xaxis={"visible": False, "range": [0, max(shares, default=1.0)], "fixedrange": True},
+        yaxis={"autorange": "reversed", "automargin": True, "showgrid": False, "fixedrange": True, "ticksuffix": "  "},
+    )
+    return figure
+
+
+def causes_by_run(runs: Sequence[tuple[str, Mapping[str, float]]]) -> go.Figure:
+    """Stacked bars, a run each: idle time by cause, in share of the run's device time. (run id, column -> seconds)."""
+    names = [name for name, _ in runs]
+    figure = go.Figure()
+    for column in IDLE_COLUMNS:
+        cause = column.removeprefix("idle_")
+        shares = [sums.get(column, 0.0) / (sum(sums.values()) or 1.0) for _, sums in runs]
+        if max(shares, default=0.0) >= MIN_CAUSE_SHARE:
+            figure.add_trace(
+                go.Bar(
+                    orientation="h",
+                    y=names,
+                    x=shares,
+                    name=palette.CAUSE_LABELS[cause],
+                    marker={"color": palette.CAUSE_COLOURS[cause], "line": {"width": 1, "color": CAUSE_LINE}},
+                    hovertemplate="%{y}<br>%{fullData.name} %{x:.1%}<extra></extra>",
+                )
+            )
+    figure.update_layout(
+        height=len(runs) * 34 + 56,
+        barmode="stack",
+        bargap=0.4,
+        margin={"l": 8, "r": 16, "t": 4, "b": 40},
+        showlegend=False,
+        dragmode=False,
+        uirevision="causes_by_run",
+        meta={"legend": [{"name": trace.name, "colour": trace.marker.color, "shape": "box"} for trace in figure.data]},
+        xaxis={"tickformat": ".0%", "rangemode": "tozero", "fixedrange": True, "zeroline": False},
         yaxis={"autorange": "reversed", "automargin": True, "showgrid": False, "fixedrange": True, "ticksuffix": "  "},
     )
     return figure

@@ -66,7 +66,7 @@ function mount(parent) {
   const part = (name) => root.querySelector(`.blc-${name}`);
   const state = {
     root, plot: part("plot"), legend: part("legend"), wait: part("wait"), note: part("note"), clock: part("clock"), follow: part("follow"),
-    toggle: part("toggle"), table: part("table"), ticks: 0, skew: Infinity, epoch: 0, zoomed: false, drawn: "",
+    toggle: part("toggle"), table: part("table"), ticks: 0, skew: Infinity, epoch: 0, ranges: {}, drawn: "",
   };
   state.timer = setInterval(() => showClock(state), 1000);
   state.resize = new ResizeObserver(() => draw(state));
@@ -91,6 +91,7 @@ function unmount(parent, state) {
   state.resize.disconnect();
   window.removeEventListener("pointerup", state.release);
   if (window.Plotly) window.Plotly.purge(state.plot);
+  state.root.remove();
   STATES.delete(parent);
 }
 
@@ -147,6 +148,8 @@ function themed(state) {
   layout.modebar = { bgcolor: "rgba(0,0,0,0)", ...layout.modebar };
   layout.uirevision = `${layout.uirevision || "keep"}-${state.epoch}`;
   layout.width = state.plot.clientWidth;
+  // uirevision keeps a zoom only while the figure asks for the same range, and a live window asks for another each time
+  for (const [name, range] of Object.entries(state.ranges)) layout[name] = { ...layout[name], range, autorange: false };
   return figure;
 }
 
@@ -217,9 +220,11 @@ function listen(state) {
   state.plot.on("plotly_relayout", (event) => {
     const axis = Object.keys(event).find((key) => /^xaxis\d*\.(range|autorange)/.test(key));
     if (!axis) return;
-    const name = axis.split(".")[0];
-    const range = event[`${name}.range`] || [event[`${name}.range[0]`], event[`${name}.range[1]`]];
-    setViewport(state, range[0] === undefined ? null : range);
+    if (axis.endsWith("autorange")) { resetView(state); return; }
+    const full = state.plot._fullLayout;
+    const axes = Object.keys(full).filter((key) => /^xaxis\d*$/.test(key));
+    state.ranges = Object.fromEntries(axes.map((name) => [name, [...full[name].range]]));
+    setViewport(state, state.ranges.xaxis);
     showNote(state);
   });
   state.plot.on("plotly_doubleclick", () => resetView(state));
@@ -231,10 +236,9 @@ function listen(state) {
 }
 
 function setViewport(state, range) {
-  state.zoomed = range !== null;
-  state.root.dataset.zoomed = String(state.zoomed);
+  state.root.dataset.zoomed = String(range !== null);
   state.root.dataset.viewport = range ? JSON.stringify(range) : "";
-  state.follow.hidden = !state.zoomed;
+  state.follow.hidden = range === null;
   state.follow.textContent = state.data.follow || "reset zoom";
   if (!state.data.viewport) return;
   clearTimeout(state.sending);
@@ -242,6 +246,7 @@ function setViewport(state, range) {
 }
 
 function resetView(state) {
+  state.ranges = {};
   state.epoch += 1; // a new uirevision makes Plotly forget the reader's range and take the figure's
   setViewport(state, null);
   draw(state);

@@ -1,7 +1,9 @@
 """Ray, started and stopped, and the workers of the runs as actors behind the `Workers` Protocol.
 
-Each worker is one actor in a process of its own. Two calls are open at most on each: commands go through a concurrency
-group of one thread, so they stay in order; one long `poll` waits in another. The engine waits on all polls at once.
+Each worker is one actor in a process of its own. One long `exchange` is open on each: it takes commands along and comes
+back when the worker has something to say, so that a report and the answer to it cost one call. Commands that arise
+while it is open go in a call of their own; batches are numbered, so their order survives two ways. The engine waits on
+all exchanges at once.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ POLL_S = 1.0
 """A worker with nothing to say answers this often: a sign of life, and its open span for the page."""
 
 SILENT_S = 60.0
-"""A worker that has not answered a poll for this long is counted as lost: its control thread cannot run."""
+"""A worker whose exchange has not come back for this long is counted as lost: its control thread cannot run."""
 
 OBJECT_STORE_BYTES = 512 * 1024 * 1024
 """Holds a few versions of the weights and gradients of small models; larger jobs set BIDIRL_OBJECT_STORE_BYTES."""
@@ -42,9 +44,12 @@ OBJECT_STORE_BYTES = 512 * 1024 * 1024
 class _Worker:
     spec: WorkerSpec
     actor: Any
-    poll: Any
-    polled_at: float
+    exchange: Any = None
+    """The open call; None until the next flush."""
+    called_at: float = 0.0
     answered: bool = False
+    batches: int = 0
+    outbox: list[Command] = field(default_factory=list)
 
 
 class RayWorkers:
@@ -63,36 +68,61 @@ class RayWorkers:
         ray.init(**options)
         self.start_s = time.monotonic() - started
         self._workers: dict[tuple[str, int], _Worker] = {}
+        self._cpu_s = 0.0
         logger.info("Ray is up after %.1f s with %d cores.", self.start_s, cores)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds that the calling thread spent inside Ray's calls."""
+        return self._cpu_s
 
     def start(self, specs: Sequence[WorkerSpec]) -> None:
         for spec in specs:
             share = 1 / OVERSUBSCRIBED_WORKERS_PER_CORE if spec.job.devices.oversubscribe else 1
             actor = WorkerActor.options(num_cpus=share).remote(spec)
-            poll = actor.poll.remote(POLL_S)
-            self._workers[spec.run_id, spec.device] = _Worker(spec, actor, poll, time.monotonic())
+            self._workers[spec.run_id, spec.device] = _Worker(spec, actor)
 
     def submit(self, run_id: str, device: int, command: Command) -> None:
         worker = self._workers.get((run_id, device))
         if worker is not None:
-            # the answer says nothing that the next poll does not: a dead actor fails there
-            worker.actor.submit.remote(command)
+            worker.outbox.append(command)
+
+    def flush(self) -> None:
+        begin = time.thread_time()
+        for worker in self._workers.values():
+            if worker.exchange is not None and not worker.outbox:
+                continue
+            number, commands = worker.batches, worker.outbox
+            if commands:
+                worker.batches, worker.outbox = number + 1, []
+            if worker.exchange is None:
+                worker.exchange = worker.actor.exchange.remote(number, commands, POLL_S)
+                worker.called_at = time.monotonic()
+            else:
+                # the answer says nothing that the exchange does not: a dead actor fails there
+                worker.actor.submit.remote(number, commands)
+        self._cpu_s += time.thread_time() - begin
 
     def wait(self, timeout_s: float) -> list[Report]:
-        polls = {worker.poll: key for key, worker in self._workers.items()}
-        if not polls:
+        self.flush()
+        begin = time.thread_time()
+        calls = {worker.exchange: key for key, worker in self._workers.items()}
+        reports: list[Report] = []
+        if not calls:
             time.sleep(timeout_s)
-            return []
-        ready, _ = ray.wait(list(polls), num_returns=1, timeout=timeout_s)
-        if ready and len(polls) > 1:
-            ready, _ = ray.wait(list(polls), num_returns=len(polls), timeout=0)
-        return [self._collect(polls[ref]) for ref in ready] + self._silent()
+        else:
+            ready, _ = ray.wait(list(calls), num_returns=1, timeout=timeout_s)
+            if ready and len(calls) > 1:
+                ready, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
+            reports = [self._collect(calls[ref]) for ref in ready] + self._silent()
+        self._cpu_s += time.thread_time() - begin
+        return reports
 
     def _collect(self, key: tuple[str, int]) -> Report:
         run_id, device = key
         worker = self._workers[key]
         try:
-            delivery = ray.get(worker.poll, timeout=POLL_S)
+            delivery = ray.get(worker.exchange, timeout=POLL_S)
         except RayActorError as error:
             del self._workers[key]
             reason = " ".join(str(error).split())[:300]
@@ -101,13 +131,12 @@ class RayWorkers:
             del self._workers[key]
             reason = " ".join(str(error).split())[:500]
             return Report(run_id=run_id, device=device, delivery=None, lost=f"it could not be asked: {reason}")
-        worker.poll = worker.actor.poll.remote(POLL_S)
-        worker.polled_at, worker.answered = time.monotonic(), True
+        worker.exchange, worker.answered = None, True
         return Report(run_id=run_id, device=device, delivery=delivery)
 
     def _silent(self) -> list[Report]:
         now = time.monotonic()
-        silent = [key for key, w in self._workers.items() if w.answered and now - w.polled_at > SILENT_S]
+        silent = [key for key, w in self._workers.items() if w.answered and now - w.called_at > SILENT_S]
         for key in silent:
             ray.kill(self._workers.pop(key).actor)
         text = f"it answered nothing for {SILENT_S:.0f} s"

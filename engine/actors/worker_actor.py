@@ -55,15 +55,18 @@ class _WorkerProcess:
         self._worker.start()
 
     @ray.method(concurrency_group="commands")
-    def submit(self, command: Command) -> None:
-        self._worker.submit(command)
+    def submit(self, number: int, commands: list[Command]) -> None:
+        self._worker.submit(number, commands)
 
-    @ray.method(concurrency_group="poll")
-    def poll(self, timeout_s: float) -> Delivery:
+    @ray.method(concurrency_group="exchange")
+    def exchange(self, number: int, commands: list[Command], timeout_s: float) -> Delivery:
+        """Take commands and answer with what there is to report, as soon as there is something."""
+        if commands:
+            self._worker.submit(number, commands)
         return self._worker.poll(timeout_s)
 
 
 WorkerActor: Any = ray.remote(  # type: ignore[call-overload]
-    max_restarts=0, max_task_retries=0, concurrency_groups={"commands": 1, "poll": 1}
+    max_restarts=0, max_task_retries=0, concurrency_groups={"commands": 1, "exchange": 1}
 )(_WorkerProcess)
-"""The actor class: commands in one concurrency group keep their order, the long poll waits in another."""
+"""The actor class: the long exchange waits in one concurrency group, so that commands can pass it in another."""

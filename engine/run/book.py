@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from engine.config import Job
-from engine.learning.sequences import FinishedGroup, GroupRequest
+from engine.learning.sequences import GroupRequest
 from engine.learning.stats import ChunkStats
+from engine.worker.messages import SealedGroup
 from planner.policy.colocated import share_of
 from planner.policy.staleness import Bound, Unconsumed
 from planner.policy.state import ColocatedDevice, RolloutReplica, State, Step, TrainReplica
@@ -36,7 +37,7 @@ class Group:
     bound: Bound
     version: int
     """Of its first token: that of the replica until the worker reports it."""
-    finished: FinishedGroup | None = None
+    finished: SealedGroup | None = None
     order: int = 0
 
 
@@ -126,7 +127,7 @@ class Book:
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
-    def group_finished(self, group: FinishedGroup) -> Group:
+    def group_finished(self, group: SealedGroup) -> Group:
         """The worker scored a group; its own version counts from now on."""
         entry = self._end_flight(group)
         entry.finished, entry.version = group, group.version
@@ -137,7 +138,7 @@ class Book:
         )
         return entry
 
-    def group_excluded(self, group: FinishedGroup) -> Group:
+    def group_excluded(self, group: SealedGroup) -> Group:
         """The group leaves the count, or the starting rule would starve the run."""
         entry = self._end_flight(group)
         entry.finished, entry.version = group, group.version
@@ -151,7 +152,7 @@ class Book:
             self._pending.append(self._groups[group_id].index)
             del self.rollout[device].in_flight[group_id], self._groups[group_id], self._unconsumed[group_id]
 
-    def _end_flight(self, group: FinishedGroup) -> Group:
+    def _end_flight(self, group: SealedGroup) -> Group:
         entry = self._groups[group.group_id]
         assert entry.version <= group.version, f"group {group.group_id} is older than the weights it was started on"
         del self.rollout[entry.device].in_flight[group.group_id]
@@ -235,7 +236,7 @@ class Book:
             self.step.queue.append(group_id)
         assert len(self.step.taken) <= self.B, f"step {self.step.version} took more than its {self.B} groups"
 
-    def hand_chunk(self, device: int, group_ids: tuple[int, ...]) -> tuple[FinishedGroup, ...]:
+    def hand_chunk(self, device: int, group_ids: tuple[int, ...]) -> tuple[SealedGroup, ...]:
         """Enter a chunk as running and return its groups."""
         trainer = self.train[device]
         trainer.busy = "chunk"

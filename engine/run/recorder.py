@@ -95,7 +95,6 @@ class Recorder:
     def _row(self, group: Group, **columns: Any) -> GroupRow:
         finished = group.finished
         assert finished is not None, f"group {group.group_id} is recorded before it was finished"
-        rewards = [response.reward for response in finished.responses if response.reward is not None]
         return GroupRow(
             run_id=self.run_id,
             group_id=group.group_id,
@@ -104,19 +103,11 @@ class Recorder:
             version=group.version,
             bound=group.bound.staleness,
             device=group.device,
-            reward_mean=sum(rewards) / len(rewards) if rewards else None,
+            reward_mean=finished.reward_mean,
             started_at=finished.started_at,
             finished_at=finished.finished_at,
             prompt=finished.prompt,
-            responses=[
-                {
-                    "text": response.text,
-                    "reward": response.reward,
-                    "tokens": len(response.tokens),
-                    "versions": [list(item) for item in response.versions],
-                }
-                for response in finished.responses
-            ],
+            responses=list(finished.responses),
             **columns,
         )
 

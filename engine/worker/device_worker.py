@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from engine.worker import messages as msg
@@ -23,8 +23,9 @@ from engine.worker.ledger import Ledger
 IDLE_WAIT_S = 0.5
 """Longest wait for a command before the thread looks around again; it bounds nothing but the reaction to a stop."""
 
-COALESCE_S = 0.004
-"""After a finished group `poll` waits this long for more: they come in bursts, and each answer costs the engine."""
+COALESCE_S = 0.025
+"""While the worker goes on generating, finished groups are reported this long after the first one, so that the engine
+is not asked for each of them; anything else, and the last group of a worker, is reported at once."""
 
 
 class Roles(Protocol):
@@ -59,7 +60,10 @@ class DeviceWorker:
         self.ledger = Ledger(clock=self.now, cpu_clock=time.process_time)
         self._make_roles = make_roles
         self._inbox: queue.SimpleQueue[msg.Command] = queue.SimpleQueue()
+        self._next_batch = 0
+        self._early: dict[int, tuple[msg.Command, ...]] = {}
         self._events: list[msg.Event] = []
+        self._urgent = False
         self._changed = threading.Condition()
         self._closed = False
         self._stopping = False
@@ -72,10 +76,16 @@ class DeviceWorker:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, command: msg.Command) -> None:
-        """Append a command; returns at once."""
-        self._stopping = self._stopping or isinstance(command, msg.Shutdown)
-        self._inbox.put(command)
+    def submit(self, number: int, commands: Sequence[msg.Command]) -> None:
+        """Append commands; returns at once. Their batches are numbered from 0, and one that overtook another on its
+        way waits for it."""
+        with self._changed:
+            self._early[number] = tuple(commands)
+            while self._next_batch in self._early:
+                for command in self._early.pop(self._next_batch):
+                    self._stopping = self._stopping or isinstance(command, msg.Shutdown)
+                    self._inbox.put(command)
+                self._next_batch += 1
 
     def report_progress(self, text: str, fraction: float) -> None:
         """Called by long preparations; raises StopPreparing when nobody waits for them any more."""
@@ -87,6 +97,7 @@ class DeviceWorker:
         """Report an event; called by the work thread."""
         with self._changed:
             self._events.append(event)
+            self._urgent = self._urgent or not isinstance(event, msg.GroupScored)
             self._changed.notify_all()
 
     def log(self, text: str, *, level: str = "info") -> None:
@@ -95,12 +106,10 @@ class DeviceWorker:
     def poll(self, timeout_s: float) -> msg.Delivery:
         """Everything reported since the last poll; waits for a first event at most `timeout_s` seconds."""
         with self._changed:
-            if not self._events and not self._closed:
-                self._changed.wait(timeout_s)
-            in_burst = all(isinstance(event, msg.GroupScored) for event in self._events)
-        if in_burst and not self._closed:
-            time.sleep(COALESCE_S)
-        with self._changed:
+            self._changed.wait_for(lambda: self._events or self._closed, timeout_s)
+            if self._events and not self._urgent:
+                self._changed.wait_for(lambda: self._urgent, COALESCE_S)
+            self._urgent = self._closed
             events, self._events = tuple(self._events), []
             # spans are taken last: whatever an event tells of, its span is in this delivery or still open
             return msg.Delivery(events=events, spans=tuple(self.ledger.take()), open=self.ledger.open, at=self.now())
@@ -132,7 +141,7 @@ class DeviceWorker:
             ended = self.ledger.close()
             with self._changed:
                 self._events.append(msg.Closed(started_at=self.ledger.started_at, ended_at=ended))
-                self._closed = True
+                self._closed = self._urgent = True
                 self._changed.notify_all()
 
     def _next(self, generating: bool) -> msg.Command | None:
@@ -142,6 +151,10 @@ class DeviceWorker:
             if generating:
                 return None
         self.ledger.enter("idle")
+        with self._changed:
+            # nothing more will join a burst of finished groups
+            self._urgent = True
+            self._changed.notify_all()
         try:
             return self._inbox.get(timeout=IDLE_WAIT_S)
         except queue.Empty:

@@ -5,6 +5,7 @@ Commands reach a worker in the order they were sent and are done in that order; 
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,58 @@ class WorkerSpec:
     """Unix time minus the machine's monotonic clock: all workers and the engine share one time line."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedGroup:
+    """A finished group as the engine handles it: what it counts and stores, and the rest as bytes for the trainer.
+
+    The engine never opens the bytes, so its cost does not grow with the tokens.
+    """
+
+    group_id: int
+    epoch: int
+    item: int
+    version: int
+    """Oldest version among the tokens."""
+    prompt: str
+    responses: tuple[dict[str, Any], ...]
+    """One a response: text, reward, tokens (count), versions as [[version, tokens], ...]."""
+    reward_mean: float | None
+    """None when the reward failed."""
+    started_at: float
+    finished_at: float
+    data: bytes
+    """The pickled group; empty for an excluded one."""
+
+    @classmethod
+    def seal(cls, group: FinishedGroup, *, excluded: bool = False) -> SealedGroup:
+        rewards = [response.reward for response in group.responses if response.reward is not None]
+        return cls(
+            group_id=group.group_id,
+            epoch=group.epoch,
+            item=group.item,
+            version=group.version,
+            prompt=group.prompt,
+            responses=tuple(
+                {
+                    "text": response.text,
+                    "reward": response.reward,
+                    "tokens": len(response.tokens),
+                    "versions": [list(item) for item in response.versions],
+                }
+                for response in group.responses
+            ),
+            reward_mean=sum(rewards) / len(rewards) if rewards else None,
+            started_at=group.started_at,
+            finished_at=group.finished_at,
+            data=b"" if excluded else pickle.dumps(group, protocol=pickle.HIGHEST_PROTOCOL),
+        )
+
+    def open(self) -> FinishedGroup:
+        """The group itself, in a trainer's worker."""
+        group: FinishedGroup = pickle.loads(self.data)
+        return group
+
+
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
@@ -71,7 +124,7 @@ class AbortGroups:
 class TrainChunk:
     chunk_id: int
     step: int
-    groups: tuple[FinishedGroup, ...]
+    groups: tuple[SealedGroup, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,14 +225,14 @@ class WeightsLoaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupScored:
-    group: FinishedGroup
+    group: SealedGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupExcluded:
     """The group was generated and cannot be trained on."""
 
-    group: FinishedGroup
+    group: SealedGroup
     reason: str
     """A short word that is counted, such as reward_failed."""
     detail: str

@@ -145,9 +145,10 @@ class TorchRoles:
         try:
             rewards = [self._task.score(group.item, response.text) for response in group.responses]
         except RewardFailed as error:
-            self._worker.emit(msg.GroupExcluded(group=group, reason="reward_failed", detail=str(error)))
+            sealed = msg.SealedGroup.seal(group, excluded=True)
+            self._worker.emit(msg.GroupExcluded(group=sealed, reason="reward_failed", detail=str(error)))
             return
-        self._worker.emit(msg.GroupScored(group=group.with_rewards(rewards)))
+        self._worker.emit(msg.GroupScored(group=msg.SealedGroup.seal(group.with_rewards(rewards))))
 
     def _load_weights(self, command: msg.LoadWeights) -> None:
         self._worker.ledger.enter("weight_sync", version=command.version)
@@ -173,7 +174,7 @@ class TorchRoles:
             "train", role="primary", version=self.trainer.version, step=command.step, ref=f"chunk {command.chunk_id}"
         )
         begin = time.perf_counter()
-        stats = self.trainer.accumulate(command.groups)
+        stats = self.trainer.accumulate([group.open() for group in command.groups])
         seconds = time.perf_counter() - begin
         self._worker.emit(msg.ChunkDone(chunk_id=command.chunk_id, step=command.step, stats=stats, seconds=seconds))
 

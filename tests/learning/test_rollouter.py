@@ -161,7 +161,7 @@ def test_a_group_that_cannot_be_taken_is_refused(prepare, request_, error, match
 def test_settings_that_can_never_work_are_refused():
     with pytest.raises(ValueError, match="3 slots cannot hold one group of 4"):
         make_rollouter(slots=3)
-    with pytest.raises(ValueError, match="max_response_tokens 20 leaves no room .* 20 positions; allowed: up to 19"):
+    with pytest.raises(ValueError, match=r"max_response_tokens 20 leaves no room .* 20 positions; allowed: up to 19"):
         make_rollouter(make_model(positions=20))
     with pytest.raises(KeyError, match=r"groups \[4\] are not held"):
         make_rollouter().abort([4])

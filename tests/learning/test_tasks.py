@@ -96,7 +96,7 @@ def test_a_scorer_that_raises_is_a_failure_and_not_a_reward(monkeypatch):
         ({"params": {"seed": 3}}, "task.params.*seed"),
         (
             {"params": SUMS | {"max_terms": 2}, "held_out_items": 10_000},
-            "eval.items 10000: .*only 200 different .*allowed: .* 100",
+            "only 200 different .*allowed: .* 100",
         ),
         ({"params": SUMS | {"max_terms": 2}, "held_out_items": 190}, "eval.items 190 hold out .* of 64 questions"),
     ],
@@ -133,5 +133,5 @@ def test_orders_differ_between_epochs_and_seeds_only():
 def test_the_items_end_after_the_last_epoch():
     order = DataOrder(size=10, seed=1, epochs=2)
     assert (order.groups, order.item_at(19)[:2]) == (20, (1, 9))
-    with pytest.raises(IndexError, match="group 20: task.epochs 2 x 10 items hold 20"):
+    with pytest.raises(IndexError, match=r"group 20: task.epochs 2 x 10 items hold 20"):
         order.item_at(20)
