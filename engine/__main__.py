@@ -9,7 +9,8 @@ import sys
 import threading
 
 from engine.devices import Workers
-from engine.service import EngineRunning, Service
+from engine.lock import EngineRunning
+from engine.service import Service
 from storage.paths import DataDir
 
 

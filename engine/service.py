@@ -10,7 +10,6 @@ stay queued for the next engine. A crash leaves the same picture: the next engin
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import socket
@@ -21,16 +20,15 @@ from collections import deque
 from collections.abc import Callable
 from importlib.metadata import version as package_version
 from pathlib import Path
-from typing import IO
 
 from engine import allowed_paths, checkpoints, launching, ledger_check, results
 from engine.config import Job, parse_job
 from engine.config.job import usable_cores
 from engine.cpu_time import CpuAccount, CpuSample
 from engine.devices import Report, Workers
+from engine.lock import lock
 from engine.run.book import StartPoint
 from engine.run.commands import RunCommands
-from engine.run.data_order import DataOrder
 from engine.run.recorder import Recorder
 from engine.run.run import Run
 from storage.mailbox import Mailbox
@@ -50,36 +48,6 @@ BEAT_S = 1.0
 
 FLUSH_S = 60.0
 """Longest wait for the telemetry of a run that ended to be on disk."""
-
-
-class EngineRunning(RuntimeError):
-    """Another engine has this data folder."""
-
-
-def lock(data: DataDir) -> IO[str]:
-    """Take the folder for this process; the lock goes with the process. Raises EngineRunning."""
-    data.root.mkdir(parents=True, exist_ok=True)
-    file = data.lock.open("a+", encoding="utf-8")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        owner = file.read().strip() or "unknown"
-        file.close()
-        raise EngineRunning(f"{data.root}: an engine (process {owner}) has this data folder already") from None
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
-    return file
-
-
-def is_locked(data: DataDir) -> bool:
-    """Whether an engine lives on this folder."""
-    try:
-        lock(data).close()
-    except EngineRunning:
-        return True
-    return False
 
 
 class Service:
@@ -272,7 +240,6 @@ class Service:
             base_dir=base_dir,
             cache_dir=self._data.cache,
             checkpoints_dir=self._data.checkpoints(stored.run_id),
-            order=DataOrder(seed=job.seed, shuffle=job.task.shuffle),
             workers=self._workers,
             recorder=recorder,
             clock=self.now,

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine import results as run_results
 from engine.config import JobError, parse_setting
-from engine.service import is_locked
+from engine.lock import is_locked
 from storage.database import TelemetryMissing
 from storage.mailbox import Mailbox
 from storage.paths import DataDir

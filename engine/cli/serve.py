@@ -16,7 +16,7 @@ from honcho.manager import Manager
 from engine.cli import client
 from engine.cli.client import BadInput
 from engine.config import dump_job, load_job
-from engine.service import is_locked
+from engine.lock import is_locked
 from storage.mailbox import Mailbox
 from storage.paths import DATA_DIR_VARIABLE, DataDir
 

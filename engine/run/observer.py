@@ -13,7 +13,6 @@ from engine import checkpoints
 from engine.config import Job
 from engine.run.applier import Applier
 from engine.run.book import Book
-from engine.run.data_order import DataOrder
 from engine.run.publication import Publication
 from engine.run.recorder import Recorder, step_row
 from engine.worker import messages as msg
@@ -31,14 +30,11 @@ class _Evaluation:
 class Observer:
     """Facts of one run."""
 
-    def __init__(
-        self, *, job: Job, book: Book, recorder: Recorder, applier: Applier, order: DataOrder, train_devices: list[int]
-    ) -> None:
+    def __init__(self, *, job: Job, book: Book, recorder: Recorder, applier: Applier, train_devices: list[int]) -> None:
         self._job = job
         self._book = book
         self._recorder = recorder
         self._applier = applier
-        self._order = order
         self._train_devices = train_devices
         self._evaluations: dict[tuple[int, str], _Evaluation] = {}
         self._last_row: StepRow | None = None
@@ -104,7 +100,9 @@ class Observer:
 
     def _ready(self, device: int, event: msg.Ready, now: float) -> None:
         self.ready.add(device)
-        self._order.size = event.training_items
+        if event.training_items != self._job.task.items:
+            self.failed[device] = f"it has {event.training_items} training items, the job has {self._job.task.items}"
+            return
         for note in event.notes:
             self._recorder.log(now, note, device=device)
         if event.version is None:

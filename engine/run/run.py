@@ -23,26 +23,19 @@ from pathlib import Path
 from engine import checkpoints
 from engine.config import Job
 from engine.devices import Report, Workers
+from engine.learning.data_order import DataOrder
 from engine.run.applier import Applier
 from engine.run.book import Book, StartPoint
-from engine.run.data_order import DataOrder
 from engine.run.observer import Observer
 from engine.run.recorder import Recorder
+from engine.run.specs import device_name, device_row, worker_specs
+from engine.run.watchdog import Watchdog
 from engine.worker import messages as msg
 from planner.policy.decide import decide
 from planner.policy.idle import idle_causes
-from storage.records import DeviceRow
+from planner.policy.staleness import overdue
 
 logger = logging.getLogger(__name__)
-
-START_DEADLINE_S = 180.0
-"""Longest wait for worker processes: Ray starts one in seconds, a loaded machine may need a minute."""
-
-PREPARE_DEADLINE_S = 1200.0
-"""Longest wait for models without any progress reported; a warm start reports every few steps."""
-
-PROGRESS_DEADLINE_S = 900.0
-"""Longest time without a finished group, chunk or step while the run is not paused."""
 
 CLOSE_DEADLINE_S = 60.0
 """Longest wait for the workers' last spans."""
@@ -65,7 +58,6 @@ class Run:
         base_dir: Path,
         cache_dir: Path,
         checkpoints_dir: Path,
-        order: DataOrder,
         workers: Workers,
         recorder: Recorder,
         clock: Callable[[], float],
@@ -83,14 +75,13 @@ class Run:
         self._workers = workers
         self._clock = clock
         self._checkpoints_dir = checkpoints_dir
-        self._deadline_from = clock()
         self._closing_since: float | None = None
         self._stop_sent = False
-        self._last_progress: tuple[object, ...] = ()
         self._recorded: dict[str, object] = {}
         self._lost: set[int] = set()
-        self.book = Book(job, start, order=order, now=clock())
-        self.specs = _specs(
+        order = DataOrder(size=job.task.items, seed=job.seed, shuffle=job.task.shuffle, epochs=job.task.epochs)
+        self.book = Book(job, start, order=order.item_at, now=clock())
+        self.specs = worker_specs(
             run_id=run_id,
             job=job,
             cores=self.cores,
@@ -107,8 +98,9 @@ class Run:
             checkpoint_folder=lambda version: checkpoints.folder_of(checkpoints_dir, version),
         )
         trainers = [spec.device for spec in self.specs if spec.trains]
+        self._watchdog = Watchdog(self.specs, now=clock())
         self.observer = Observer(
-            job=job, book=self.book, recorder=recorder, applier=self.applier, order=order, train_devices=trainers
+            job=job, book=self.book, recorder=recorder, applier=self.applier, train_devices=trainers
         )
         self.book.add_devices(
             rollout=[spec.device for spec in self.specs if spec.rolls], train=trainers, pools=job.partition is not None
@@ -120,7 +112,7 @@ class Run:
     def begin(self) -> None:
         """Start the workers."""
         self.recorder.run(state=self.state, started_at=self._clock(), steps=0)
-        self.recorder.devices([self._device_row(spec, None) for spec in self.specs])
+        self.recorder.devices([device_row(spec) for spec in self.specs])
         self._workers.start(self.specs)
 
     def observe(self, reports: Sequence[Report]) -> None:
@@ -136,10 +128,10 @@ class Run:
             self.recorder.delivery(report.device, report.delivery)
             if len(self.observer.started) > before:
                 spec = self.specs[report.device]
-                self.recorder.devices([self._device_row(spec, self.observer.started[report.device])])
+                self.recorder.devices([device_row(spec, pid=self.observer.started[report.device])])
         for device, error in self.observer.failed.items():
             if self.error is None:
-                self._fail(f"The worker of {self._name(device)} failed: {error}")
+                self._fail(f"The worker of {device_name(self.specs[device])} failed: {error}")
 
     def tick(self) -> None:
         """Decide, apply, record; move the run's own state on."""
@@ -158,27 +150,29 @@ class Run:
     def _advance(self, now: float) -> None:
         observer = self.observer
         if self.state == "starting" and len(observer.started) == len(self.specs):
-            self._enter("warming_up", now)
+            self._enter("warming_up")
         if self.state == "warming_up" and len(observer.ready) == len(self.specs) and self.book.published is not None:
             self.recorder.run(training_at=now, progress=None, progress_fraction=None)
             self.book.step.began_at = now
-            self._enter("running", now)
+            self._enter("running")
         if self.book.stopping and self.state not in ("starting", "warming_up", "stopping"):
-            self._enter("stopping", now)
+            self._enter("stopping")
         if self.state in ("running", "pausing", "paused"):
             wanted = "running" if not self.book.paused else "paused" if self.quiet else "pausing"
             if wanted != self.state:
-                self._enter(wanted, now)
+                self._enter(wanted)
         if self.book.stopping and self.state in ("starting", "warming_up"):
             self._close(now)
         for number, group_ids in self.observer.steps_done:
             self._open_version()
             self.step_made(number, group_ids)
+            broken = overdue(version=self.book.step.version, taken=(), unconsumed=self.book.unconsumed)
+            if broken:
+                self._fail(f"The staleness count is broken: {'; '.join(broken)}")
         self.observer.steps_done.clear()
 
-    def _enter(self, state: str, now: float) -> None:
+    def _enter(self, state: str) -> None:
         self.state = state
-        self._deadline_from = now
         self.recorder.run(state=state)
 
     def _decide(self, now: float) -> None:
@@ -266,7 +260,7 @@ class Run:
         if missing and now - (self._closing_since or now) < CLOSE_DEADLINE_S:
             return
         if missing and self.error is None and not self.book.stopping:
-            names = ", ".join(self._name(device) for device in missing)
+            names = ", ".join(device_name(self.specs[device]) for device in missing)
             self.error = f"{names} did not close within {CLOSE_DEADLINE_S:.0f} s; the ledger is incomplete."
         self._workers.end(self.run_id)
         self.state = "failed" if self.error else "stopped" if self.book.stopping else "finished"
@@ -294,37 +288,14 @@ class Run:
             return
         self._lost.add(report.device)
         if self.error is None:
-            self._fail(f"The worker of {self._name(report.device)} is gone: {report.lost}")
+            self._fail(f"The worker of {device_name(self.specs[report.device])} is gone: {report.lost}")
 
     def _watch(self, now: float) -> None:
-        """Fail rather than wait for ever."""
-        if self.error is not None or self._closing_since is not None or self.state == "paused":
-            self._deadline_from = now
+        if self.error is not None or self.closing:
             return
-        book = self.book
-        progress = (
-            len(self.observer.started),
-            len(self.observer.ready),
-            self.observer.progress,
-            book.started,
-            book.in_flight,
-            book.step.version,
-            book.step.trained,
-            book.step.evals_running,
-        )
-        if progress != self._last_progress:
-            self._last_progress, self._deadline_from = progress, now
-        limit = {"starting": START_DEADLINE_S, "warming_up": PREPARE_DEADLINE_S}.get(self.state, PROGRESS_DEADLINE_S)
-        if now - self._deadline_from > limit:
-            self._fail(f"Nothing happened for {limit:.0f} s while {self.state}; waited for {self._waited_for()}.")
-
-    def _waited_for(self) -> str:
-        if self.state in ("starting", "warming_up"):
-            done = self.observer.started if self.state == "starting" else self.observer.ready
-            return ", ".join(self._name(spec.device) for spec in self.specs if spec.device not in done) or "weights"
-        busy = [f"{self._name(d)} with {len(r.in_flight)} groups" for d, r in self.book.rollout.items() if r.in_flight]
-        busy += [f"{self._name(d)} on {t.busy}" for d, t in self.book.train.items() if t.busy]
-        return ", ".join(busy) or "nobody: the policy handed nothing out"
+        complaint = self._watchdog.look(self.state, self.book, self.observer, now)
+        if complaint is not None:
+            self._fail(complaint)
 
     # -- record -------------------------------------------------------------------------------------------------------
 
@@ -345,46 +316,3 @@ class Run:
         if changed:
             self._recorded |= changed
             self.recorder.run(**changed)
-
-    def _name(self, device: int) -> str:
-        spec = self.specs[device]
-        role = "both roles" if spec.rolls and spec.trains else "rollout" if spec.rolls else "train"
-        return f"device {device} ({role})"
-
-    def _device_row(self, spec: msg.WorkerSpec, pid: int | None) -> DeviceRow:
-        pool = None if spec.rolls and spec.trains else "rollout" if spec.rolls else "train"
-        return DeviceRow(device=spec.device, node="local", pool=pool, core=spec.core, pid=pid)
-
-
-def _specs(
-    *,
-    run_id: str,
-    job: Job,
-    cores: Sequence[int],
-    base_dir: Path,
-    cache_dir: Path,
-    resume_from: Path | None,
-    clock_offset_s: float,
-) -> list[msg.WorkerSpec]:
-    """Rollout devices first, then train devices; `colocated` gives every device both roles."""
-    partition = job.partition
-    rolls = job.device_count if partition is None else partition.rollout
-    first_trainer = 0 if partition is None else partition.rollout
-    return [
-        msg.WorkerSpec(
-            run_id=run_id,
-            device=device,
-            core=cores[device % len(cores)],
-            rolls=device < rolls,
-            trains=device >= first_trainer,
-            source=device == first_trainer,
-            train_rank=device - first_trainer,
-            train_world=job.device_count - first_trainer,
-            job=job,
-            base_dir=base_dir,
-            cache_dir=cache_dir,
-            resume_from=resume_from,
-            clock_offset_s=clock_offset_s,
-        )
-        for device in range(job.device_count)
-    ]

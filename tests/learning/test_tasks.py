@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import TaskConfig
-from engine.learning.tasks import DataOrder, ReasoningGymTask, RewardFailed
+from engine.learning.data_order import DataOrder
+from engine.learning.tasks import ReasoningGymTask, RewardFailed
 
 SUMS = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}
 

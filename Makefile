@@ -1,0 +1,37 @@
+# bidirl: `make run` starts the service with the demo job, `make test` checks everything that needs no GPU.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# the environment is as the pins say; a change of any of these files rebuilds it
+STAMP  := $(VENV)/.stamp-$(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
+
+.PHONY: run test setup lint bench browser-check clean
+
+run: setup
+	@$(BIN)/bidirl serve --demo
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "bidirl needs Python 3.11 or newer; name one with: make setup PYTHON=python3.12"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV): about 2 GB, some minutes with a cold package cache ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@rm -f $(VENV)/.stamp-*
+	@touch $@
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	@test -x "$$(command -v chromium || command -v google-chrome)" || printf '\n*** NO CHROMIUM FOUND: the browser tests will be SKIPPED (install the package chromium to run them) ***\n\n'
+	$(BIN)/pytest
+
+# figures that an issue or a page quotes come from here: CPU-seconds and ratios, never wall-clock limits
+bench: setup
+	$(BIN)/python tests/bench.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
