@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from app.clock import PageClock, duration
 from app.numbers import RECENT_STEPS, Sums, total
 from storage.records import DeviceRow, EngineRow, RunRow, StepRow
+from storage.words import TERMINAL
 
 SHARE_WORTH_A_CARD = 0.05
 """A twentieth of a pool's time: less than that is within the noise of one step."""
@@ -53,14 +54,14 @@ def attention(
     clock: PageClock,
 ) -> list[Card]:
     """Cards, the most urgent first. recent: per device, sums of the last minutes. state: the effective state."""
-    cards = [*_ended(run, state, steps, clock), *_data(run, engine)]
+    cards = [*_ended(run, state, engine, steps, clock), *_data(run, engine if state not in TERMINAL else None)]
     if state in ("running", "paused", "pausing"):
         cards += _waiting(run, devices, recent)
         cards += _learning(steps)
     return cards
 
 
-def _ended(run: RunRow, state: str, steps: Sequence[StepRow], clock: PageClock) -> list[Card]:
+def _ended(run: RunRow, state: str, engine: EngineRow | None, steps: Sequence[StepRow], clock: PageClock) -> list[Card]:
     last = f"Last good step {steps[-1].step} at {clock.time(steps[-1].t_end)}. " if steps else "No step was completed. "
     if state == "failed":
         cause = run.error or "the engine gave no cause"
@@ -74,12 +75,13 @@ def _ended(run: RunRow, state: str, steps: Sequence[StepRow], clock: PageClock) 
             )
         ]
     if state == "interrupted":
+        silent = engine is not None and engine.engine_id == run.engine_id
         return [
             Card(
                 key="interrupted",
                 tone="error",
                 icon="link_off",
-                title="The run was interrupted: its engine ended",
+                title=f"The run was interrupted: its engine {'does not answer' if silent else 'ended'}",
                 text=f"{last}Resume it from its last checkpoint on the Runs page.",
             )
         ]

@@ -11,7 +11,9 @@ import streamlit as st
 
 from app.clock import PageClock, duration
 from app.markup import literal
+from app.runs_table import can_resume
 from app.session import data_dir, send
+from app.states import LAUNCH_PAGE
 from app.status import COMMAND_STATUS, OPEN_COMMANDS, symbol
 from engine.config.job import MAX_STALENESS
 from planner.policy.bound import Bound
@@ -53,7 +55,8 @@ def control_panel(run: RunRow, state: str, prompts_per_step: int | None, command
     """Buttons and the staleness of a live run."""
     st.markdown("**Control**")
     if state in TERMINAL:
-        st.caption("The run is over; there is nothing left to steer. Clone it or resume it below.")
+        st.caption("The run is over; there is nothing left to steer.")
+        _go_on(run, state)
         return
     with st.container(horizontal=True, gap="small"):
         for kind, label, icon in (
@@ -79,6 +82,19 @@ def control_panel(run: RunRow, state: str, prompts_per_step: int | None, command
     if commands:
         with st.container(key="last_command"):
             _last(commands[0])
+
+
+def _go_on(run: RunRow, state: str) -> None:
+    """What can be made of a run that is over."""
+    with st.container(horizontal=True, gap="small"):
+        if st.button(
+            "Clone", icon=symbol("content_copy"), key="control_clone", help="The same job, to edit and launch."
+        ):
+            st.switch_page(LAUNCH_PAGE, query_params={"clone": run.run_id})
+        if can_resume(state) and st.button(
+            "Resume from checkpoint", icon=symbol("resume"), key="control_resume_run", help="A new run that goes on."
+        ):
+            st.switch_page(LAUNCH_PAGE, query_params={"resume": run.run_id})
 
 
 def _staleness(run: RunRow, state: str, prompts_per_step: int | None, commands: list[Command]) -> None:
@@ -182,7 +198,6 @@ def command_log(commands: list[Command], clock: PageClock) -> None:
                 "command": describe(c),
                 "state": _state(c),
                 "answer": c.answer or "",
-                "from step": c.effective_step,
             }
             for c in commands[:LOG_ROWS]
         ],
@@ -190,7 +205,6 @@ def command_log(commands: list[Command], clock: PageClock) -> None:
         height="content",
         column_config={
             "id": st.column_config.NumberColumn(width=40),
-            "from step": st.column_config.NumberColumn(width=70),
             "answer": st.column_config.TextColumn(width="large"),
         },
         key="command_log",

@@ -8,28 +8,32 @@ from app import detail
 from app.clock import PageClock, device_time, duration
 from app.figures.bubbles import bubble_heatmap, causes, lost_time
 from app.figures.learning import NAMES, learning
-from app.live_chart import live_chart
-from app.live_frame import IDLE, Frame
-from app.numbers import idle_fraction, idle_seconds, total
+from app.live_chart import Chart, chart, kept_chart, live_chart
+from app.live_frame import IDLE, Bubbles, Frame
+from app.numbers import Sums, idle_fraction, idle_seconds, total
 
 
 def heatmap(frame: Frame, clock: PageClock) -> None:
     """Exact idle share of each row over the run."""
-    if frame.bubbles is None:
+    bubbles = frame.bubbles
+    if bubbles is None:
         st.markdown("**Bubble heatmap** · idle share over the run")
         st.caption("Begins with the first rollout.")
         return
-    bubbles = frame.bubbles
     st.markdown(f"**Bubble heatmap** · idle share of each row and {duration(bubbles.plan.bin_s)}, whole run")
+    key = f"bubbles:{frame.run.run_id}"
+    live_chart(kept_chart(key, (bubbles.read_at, frame.live), lambda: _heatmap(frame, bubbles, clock)), key=key)
+
+
+def _heatmap(frame: Frame, bubbles: Bubbles, clock: PageClock) -> Chart:
     mean = idle_fraction(total(frame.whole)) or 0.0
-    table = []
+    table: list[object] = []
     for row in bubbles.rows:
         sums = total(frame.whole, row.devices)
         share = idle_fraction(sums)
         table.append([row.label, "–" if share is None else f"{share:.1%}", f"{sum(sums.values()):.1f} s"])
-    live_chart(
+    return chart(
         bubble_heatmap(detail.idle_share(bubbles.seconds, IDLE), bubbles.rows, bubbles.plan, clock=clock),
-        key=f"bubbles:{frame.run.run_id}",
         label=f"Idle share of {len(bubbles.rows)} rows over the run, on average {mean:.0%}",
         as_of=bubbles.read_at,
         frozen="" if frame.live else "whole run",
@@ -44,16 +48,21 @@ def lost(frame: Frame) -> None:
     share = idle_fraction(sums)
     told = "–" if share is None else f"{device_time(idle_seconds(sums))} idle, {share:.1%}"
     st.markdown(f"**Lost time by cause** · {told}")
-    items = lost_time(sums)
-    if not items:
+    if not lost_time(sums) or frame.bubbles is None:
         st.caption("Counted from the first rollout on." if share is None else "Nothing was lost yet.")
         return
+    key = f"causes:{frame.run.run_id}"
+    stamp = (frame.bubbles.read_at, frame.live)
+    live_chart(kept_chart(key, stamp, lambda: _causes(frame, sums)), key=key)
+
+
+def _causes(frame: Frame, sums: Sums) -> Chart:
+    items = lost_time(sums)
     known = sum(sums.values())
-    live_chart(
+    return chart(
         causes(sums),
-        key=f"causes:{frame.run.run_id}",
         label="Lost time by cause: " + ", ".join(f"{name} {device_time(value)}" for name, _, value in items),
-        as_of=frame.as_of,
+        as_of=frame.read_at,
         frozen="" if frame.live else "whole run",
         table={
             "columns": ["cause", "device-seconds", "share"],
@@ -68,13 +77,17 @@ def how_it_learns(frame: Frame) -> None:
         st.markdown("**Learning**")
         st.caption("Charts begin with the first step.")
         return
-    live_chart(
+    key = f"learning:{frame.run.run_id}"
+    stamp = (len(frame.steps), len(frame.evals), frame.live)
+    live_chart(kept_chart(key, stamp, lambda: _learning(frame)), key=key)
+
+
+def _learning(frame: Frame) -> Chart:
+    controlled = any(e.name == "control" for e in frame.evals)
+    return chart(
         learning(frame.steps, frame.evals),
-        key=f"learning:{frame.run.run_id}",
         label=f"Learning over {len(frame.steps)} steps: {', '.join(NAMES)}",
         as_of=frame.steps[-1].t_end if frame.steps else None,
         frozen="" if frame.live else "whole run",
-        note="control: held-out answers made to start with the control text, at the first and last evaluation"
-        if any(e.name == "control" for e in frame.evals)
-        else "",
+        note="control: held-out answers made to start with the control text" if controlled else "",
     )

@@ -130,7 +130,7 @@ class Frame:
     @property
     def telemetry_late_s(self) -> float | None:
         """Age of the newest device time when that is too old, else None."""
-        if self.state != "running" or self.as_of is None:
+        if self.state not in ("warming_up", "running", "pausing", "paused") or self.as_of is None:
             return None
         age = self.read_at - self.as_of
         return age if age > LATE_S else None

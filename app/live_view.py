@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import math
-from collections.abc import Sequence
+from dataclasses import asdict
 
 import streamlit as st
 
@@ -12,21 +11,15 @@ from app import detail, states
 from app.attention import Card, attention
 from app.clock import PageClock, duration
 from app.figures.timeline import timeline
-from app.live_chart import live_chart
+from app.live_chart import chart, live_chart, number_cards
 from app.live_frame import Frame
 from app.markup import literal
-from app.numbers import Number, busy_over_time, five_numbers, total
+from app.numbers import busy_over_time, five_numbers, total
 from app.palette import label
 from app.session import data_dir
 from app.status import symbol
 from storage.records import Command
 from storage.words import COLUMNS
-
-SPARK_COLOUR = "#5F7BD0"
-"""Legible on a light and on a dark page."""
-
-MIN_SPARK_POINTS = 3
-"""Fewer points are no line."""
 
 
 def banners(frame: Frame, clock: PageClock) -> None:
@@ -57,45 +50,7 @@ def numbers(frame: Frame, prompts_per_step: int | None) -> None:
         prompts_per_step=prompts_per_step,
         busy=busy_over_time(frame.seconds),
     )
-    for column, card in zip(st.columns(len(cards), gap="small"), cards, strict=True):
-        with column, st.container(border=True, height="stretch", gap=None, key=f"number_{card.key}"):
-            _number(card)
-
-
-def spark(values: Sequence[float]) -> str:
-    """A small line as an image, drawn by the browser at once; it repeats what the number says, so readers skip it."""
-    line = ""
-    if len(values) >= MIN_SPARK_POINTS:
-        low, high = min(values), max(values)
-        span = (high - low) or 1.0
-        points = " ".join(
-            f"{100 * i / (len(values) - 1):.1f},{26 - 22 * (v - low) / span:.1f}" for i, v in enumerate(values)
-        )
-        line = (
-            f'<polyline points="{points}" fill="none" stroke="{SPARK_COLOUR}" stroke-width="1.6" '
-            'vector-effect="non-scaling-stroke"/>'
-        )
-    svg = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 30" preserveAspectRatio="none">{line}</svg>'
-    return f'<img class="spark" alt="" src="data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}">'
-
-
-def _number(card: Number) -> None:
-    up = card.note.startswith("+")
-    down = card.note.startswith("-") or card.note.startswith("−")
-    st.metric(
-        card.label,
-        card.value,
-        delta=card.note or None,
-        # the sign of the note sets the arrow; the tone says whether that direction is good
-        delta_color="off"
-        if card.tone == "off"
-        else "normal"
-        if (card.tone == "good") == (up or not down)
-        else "inverse",
-        delta_arrow="auto" if up or down else "off",
-        help=card.help,
-    )
-    st.html(spark(card.spark))
+    number_cards([asdict(card) for card in cards], key=f"numbers:{frame.run.run_id}")
 
 
 def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, follow: str) -> None:
@@ -110,21 +65,22 @@ def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, f
         commands=commands,
     )
     last = f"{clock.time(frame.window[0])} – {clock.time(frame.window[1])}"
-    events = live_chart(
+    grouped = len(frame.devices) > detail.MAX_DEVICE_ROWS
+    shown = chart(
         figure,
-        key=timeline_key(frame.run.run_id),
         label=f"Timeline of {len(frame.rows)} rows, {last}: {_summary(frame)}",
         as_of=frame.as_of,
         frozen="" if frame.live else f"ended {clock.time(frame.end)}",
-        note=f"a column is {duration(frame.plan.bin_s)}, coloured by what took most of it · drag to zoom, double-click "
-        "to follow",
+        note=f"a column is {duration(frame.plan.bin_s)}, in the colour of what took most of it · drag to zoom, "
+        "double-click to follow",
         follow=follow,
         table=_table(frame),
         scale=True,
         viewport=True,
-        clicks=len(frame.devices) > detail.MAX_DEVICE_ROWS,
+        clicks=grouped,
     )
-    if events.click and len(frame.devices) > detail.MAX_DEVICE_ROWS:
+    events = live_chart(shown, key=timeline_key(frame.run.run_id))
+    if events.click and grouped:
         _open_row(frame, events.click)
 
 

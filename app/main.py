@@ -23,7 +23,6 @@ PAGES = (
 
 STYLE = """
 .stMainBlockContainer { padding: 4.2rem 2.5rem 4rem; max-width: 1560px; margin: 0 auto; }
-.spark { display: block; width: 100%; height: 30px; margin-top: .5rem; }
 """
 
 # an icon of our own: a Material one would be fetched from outside

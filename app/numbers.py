@@ -28,6 +28,9 @@ RECENT_STEPS = 20
 SPARK_POINTS = 40
 """Points of a small line under a number."""
 
+STEADY = 0.03
+"""Rates of ten steps differ by this much by chance."""
+
 DASH = "–"
 
 Sums = Mapping[str, float]
@@ -50,6 +53,8 @@ class Number:
     """good, bad, or off for neither."""
     help: str = ""
     """How it is computed."""
+    exact: float | None = None
+    """The unrounded figure: a share, device-seconds, tokens per second, versions or groups."""
     spark: tuple[float, ...] = ()
     """Recent values, oldest first."""
 
@@ -164,6 +169,7 @@ def _busy(recent: Sums, whole: Sums, over_time: tuple[float, ...]) -> Number:
         note=note,
         tone=tone,
         help="Device time that was not idle over all known device time of the last 5 minutes, or since training began.",
+        exact=None if now is None else 1 - now,
         spark=over_time,
     )
 
@@ -175,6 +181,7 @@ def _idle(whole: Sums) -> Number:
         label="Idle so far",
         value=DASH if share is None else device_time(idle_seconds(whole)),
         note="" if share is None else f"{share * 100:.1f} % of the run",
+        exact=None if share is None else idle_seconds(whole),
         help="Idle device time since the first rollout could start; start-up and warm start do not count.",
     )
 
@@ -184,8 +191,9 @@ def _tokens(steps: Sequence[StepRow], staleness: float) -> Number:
     note, tone = "", "off"
     if rate and len(rates) >= RECENT_STEPS:
         change = statistics.median(rates[-RECENT_STEPS // 2 :]) / rate - 1
-        note = f"{change * 100:+.0f} % in the last {RECENT_STEPS // 2} steps"
-        tone = "good" if change >= 0.03 else "bad" if change <= -0.03 else "off"
+        steady = abs(change) < STEADY
+        note = "steady" if steady else f"{change * 100:+.0f} % in the last {RECENT_STEPS // 2} steps"
+        tone = "off" if steady else "good" if change > 0 else "bad"
     return Number(
         key="tokens",
         label="Tokens/s",
@@ -194,6 +202,7 @@ def _tokens(steps: Sequence[StepRow], staleness: float) -> Number:
         tone=tone,
         help="Prompt and response tokens of consumed steps over their time, the first and last steps of the pipeline "
         "left out.",
+        exact=rate,
         spark=rates,
     )
 
@@ -214,6 +223,7 @@ def _lag(run: RunRow, steps: Sequence[StepRow]) -> Number:
         tone="bad" if over else "off",
         help=f"Versions that the 95th percentile of the groups was late in the last {RECENT_STEPS} steps; the cap is "
         "the staleness, rounded up.",
+        exact=lag,
         spark=tuple(sum(k * n for k, n in s.lag.items()) / max(1, sum(s.lag.values())) for s in last if s.lag),
     )
 
@@ -228,6 +238,7 @@ def _buffer(run: RunRow, prompts_per_step: int | None) -> Number:
         key="buffer",
         label="Buffer, groups",
         value=f"{DASH if filled is None else filled} / {DASH if room is None else room}",
+        exact=filled,
         note="" if run.in_flight_groups is None else f"{run.in_flight_groups} in flight",
         help="Finished groups that wait for the trainer, of those that the staleness allows: one step and the start "
         "allowance floor(s*B).",

@@ -8,8 +8,9 @@ from typing import Any
 from app.clock import PageClock
 from app.numbers import idle_fraction, idle_seconds, tokens_per_s, total
 from app.status import RUN_STATUS
+from storage.liveness import effective_state
 from storage.reader import TelemetryReader
-from storage.records import RunRow
+from storage.records import EngineRow, RunRow
 from storage.words import TERMINAL
 
 SPARK_POINTS = 60
@@ -75,6 +76,12 @@ def row(run: RunRow, state: str, figures: Figures, clock: PageClock) -> dict[str
         "created": clock.moment(run.created_at) if run.created_at is not None else "",
         "who": run.who or "",
     }
+
+
+def state_of(run: RunRow, engine: EngineRow | None, now: float) -> str:
+    """What a run's stored state means now."""
+    beat, life = (engine.beat_at, engine.engine_id) if engine else (None, None)
+    return effective_state(run.state, beat, now, run.engine_id, life)
 
 
 def can_resume(state: str) -> bool:

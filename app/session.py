@@ -77,26 +77,22 @@ def send(
 
 
 def run_in_url() -> str | None:
-    """The run that this session looks at: from the URL, else what it looked at last."""
-    named = st.query_params.get(RUN_KEY)
-    if named:
-        st.session_state["_run"] = named
-        return named
-    return st.session_state.get("_run")
+    """The run that the URL names, None when it names none."""
+    return st.query_params.get(RUN_KEY) or None
 
 
 def look_at(run_id: str) -> None:
     """Make `run_id` the run of this session and of the URL."""
-    st.session_state["_run"] = run_id
+    remember(run_id)
     if st.query_params.get(RUN_KEY) != run_id:
         st.query_params[RUN_KEY] = run_id
 
 
 def choose_run(runs: Sequence[RunRow], named: str | None) -> RunRow | None:
-    """The named run if it is there, else nothing for a wrong name and the newest when none was named."""
-    if named is None:
-        return runs[0] if runs else None
-    return next((run for run in runs if run.run_id == named), None)
+    """The named run, None when it is not among `runs`; without a name what the session saw last, else the newest."""
+    wanted = named or st.session_state.get("_run")
+    found = next((run for run in runs if run.run_id == wanted), None)
+    return found or (runs[0] if runs and named is None else None)
 
 
 def remember(run_id: str) -> None:

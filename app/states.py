@@ -48,9 +48,12 @@ def no_database(error: TelemetryMissing) -> None:
         st.code(serve_command(root), language="bash")
         st.markdown("Or start it with the demo job already launched:")
         st.code(serve_command(root, demo=True), language="bash")
-        st.page_link(
-            LAUNCH_PAGE, label="Launch the demo job", icon=symbol("rocket_launch"), query_params={"preset": "demo"}
-        )
+        _launch_demo()
+
+
+def _launch_demo() -> None:
+    if st.button("Launch the demo job", type="primary", icon=symbol("rocket_launch"), key="launch_demo"):
+        st.switch_page(LAUNCH_PAGE, query_params={"preset": "demo"})
 
 
 def no_runs(root: Path) -> None:
@@ -58,29 +61,23 @@ def no_runs(root: Path) -> None:
     with st.container(border=True, key="state_no_runs"):
         st.subheader("No runs yet", anchor=False)
         st.markdown(f"The data folder `{root}` holds no run. Launch the demo job to see one train within minutes.")
-        st.page_link(
-            LAUNCH_PAGE, label="Launch the demo job", icon=symbol("rocket_launch"), query_params={"preset": "demo"}
-        )
+        _launch_demo()
 
 
-def unknown_run(named: str, runs: Sequence[RunRow], clock: PageClock) -> None:
-    """The URL names a run that is not there."""
+def unknown_run(named: str, runs: Sequence[tuple[RunRow, str]], clock: PageClock) -> None:
+    """The URL names a run that is not there. runs: each with its effective state."""
     with st.container(border=True, key="state_unknown_run"):
         st.subheader("There is no such run", anchor=False)
         # code, not prose: the name comes from the URL
         st.code(named, language=None)
-        st.markdown(
-            "It was deleted, or belongs to another data folder. These runs are here:"
-            if runs
-            else "No run is in this data folder."
-        )
-        for run in runs[:LISTED_RUNS]:
-            word = RUN_STATUS[run.state].word.split(" ")[0].lower()
+        told = "These runs are here:" if runs else "No run is in this data folder."
+        st.markdown(f"It was deleted, or belongs to another data folder. {told}")
+        for run, state in runs[:LISTED_RUNS]:
             made = f" · {clock.moment(run.created_at)}" if run.created_at else ""
             st.page_link(
                 LIVE_PAGE,
-                label=f"{run.name} · {run.run_id} · {word}{made}",
-                icon=symbol("timeline"),
+                label=f"{run.name} · {run.run_id} · {RUN_STATUS[state].word.lower()}{made}",
+                icon=symbol(RUN_STATUS[state].icon),
                 query_params={RUN_KEY: run.run_id},
             )
 

@@ -11,6 +11,7 @@ from app.ledger_view import ledger, logs
 from app.live_frame import Frame, View, read_frame, refreshed
 from app.numbers import seconds_left
 from app.run_job import prompts_per_step
+from app.runs_table import state_of
 from app.status import symbol
 from storage.database import StorageError, TelemetryMissing
 from storage.reader import TelemetryReader
@@ -21,13 +22,22 @@ WINDOWS: dict[str, float | None] = {"1 min": 60.0, "5 min": 300.0, "30 min": 180
 LEARNING_EVERY_S = 2.0
 """Learning is judged over minutes; six panels redrawn every second would only cost."""
 
+WAITING_EVERY_S = 2.0
+"""How soon an empty page notices that there is something to show."""
+
+TITLE, QUESTION = "Live", "Is my job healthy?"
 CLOCK = session.page_clock()
 DATA = session.data_dir()
 
 
+def window_key(run_id: str) -> str:
+    """Key of the choice of the timeline's window."""
+    return f"timeline_window_{run_id}"
+
+
 def view_of(run_id: str) -> View:
     """What the reader chose, from the widgets that were drawn last."""
-    window = WINDOWS.get(st.session_state.get("timeline_window") or "5 min", 300.0)
+    window = WINDOWS.get(st.session_state.get(window_key(run_id)) or "5 min", 300.0)
     zoom = (st.session_state.get(live_view.timeline_key(run_id)) or {}).get("viewport")
     viewport = None
     if zoom:
@@ -76,7 +86,8 @@ def now_part(run_id: str, drawn_state: str) -> None:
         return
     if frame.state != drawn_state and problem is None:
         st.rerun()
-    header.status_line(frame.run, frame.state, frame.engine, frame.read_at, seconds_left(frame.run, frame.steps))
+    rest = seconds_left(frame.run, frame.steps) if frame.live else None
+    header.status_line(frame.run, frame.state, frame.engine, frame.read_at, rest)
     with st.container(key="notices"):
         live_view.banners(frame, CLOCK)
     live_view.numbers(frame, prompts_per_step(frame.run.job))
@@ -99,7 +110,7 @@ def timeline_card(frame: Frame) -> None:
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown("**What every device is doing**", width="content")
         st.segmented_control(
-            "Window", list(WINDOWS), default="5 min", required=True, key="timeline_window", label_visibility="collapsed"
+            "Window", list(WINDOWS), required=True, key=window_key(run_id), label_visibility="collapsed"
         )
     if not frame.devices and frame.as_of is None:
         states.no_spans(frame.run)
@@ -153,34 +164,67 @@ def every(seconds: float | None, part: Callable[..., None], *arguments: object) 
     st.fragment(part, run_every=seconds)(*arguments)
 
 
+def condition() -> tuple[str, ...]:
+    """What kind of page there is to show when there is no run to show; compared, to notice when that changes."""
+    try:
+        with TelemetryReader(DATA.telemetry_db) as reader:
+            named = session.run_in_url()
+            return (
+                "runs",
+                *(r.run_id for r in reader.runs(limit=states.LISTED_RUNS)),
+                str(named and reader.run(named)),
+            )
+    except StorageError as error:
+        return type(error).__name__, str(error)
+
+
+def waiting_part(drawn: tuple[str, ...]) -> None:
+    """Draws the page again as soon as there is something else to show."""
+    if condition() != drawn:
+        st.rerun()
+
+
+def without_run(named: str | None) -> None:
+    """No run to show: why, and what to do."""
+    drawn = condition()
+    try:
+        with TelemetryReader(DATA.telemetry_db) as reader:
+            engine, runs = reader.engine(), reader.runs()
+    except TelemetryMissing as error:
+        header.title_and_picker(TITLE, QUESTION, [], None, CLOCK)
+        states.no_database(error)
+    except StorageError as error:
+        header.title_and_picker(TITLE, QUESTION, [], None, CLOCK)
+        states.storage_problem(error, kept_frame=False)
+    else:
+        header.title_and_picker(TITLE, QUESTION, runs, None, CLOCK)
+        if named is not None:
+            states.unknown_run(named, [(run, state_of(run, engine, session.now())) for run in runs], CLOCK)
+        else:
+            states.no_runs(DATA.root)
+    every(WAITING_EVERY_S, waiting_part, drawn)
+
+
 def page() -> None:
     """The whole page, top to bottom."""
+    named = session.run_in_url()
     try:
         with TelemetryReader(DATA.telemetry_db) as reader:
             runs = reader.runs()
-            named = session.run_in_url()
-            run = session.choose_run(runs, named)
-            if run is None and named is not None:
-                run = reader.run(named)
+            run = session.choose_run(runs, named) or (reader.run(named) if named else None)
             devices = len(reader.devices(run.run_id)) if run else 0
-    except TelemetryMissing as error:
-        header.title_and_picker("Live", "Is my job healthy?", [], None, CLOCK)
-        states.no_database(error)
+    except StorageError:
+        without_run(named)
         return
-    except StorageError as error:
-        header.title_and_picker("Live", "Is my job healthy?", [], None, CLOCK)
-        states.storage_problem(error, kept_frame=False)
-        return
-    header.title_and_picker("Live", "Is my job healthy?", runs, run, CLOCK)
     if run is None:
-        if named is not None:
-            states.unknown_run(named, runs, CLOCK)
-        else:
-            states.no_runs(DATA.root)
+        without_run(named)
         return
+    header.title_and_picker(TITLE, QUESTION, runs, run, CLOCK)
     session.look_at(run.run_id)
+    # a run that is over is looked at as a whole
+    st.session_state.setdefault(window_key(run.run_id), "All" if run.state in TERMINAL else "5 min")
     frame, _ = read(run.run_id)
-    live = frame is None or frame.live or frame.run.state not in TERMINAL
+    live = frame is None or run.state not in TERMINAL
     interval = detail.refresh_interval_s(devices) if live else None
     every(interval, now_part, run.run_id, frame.state if frame else run.state)
     every(interval, control_part, run.run_id)
@@ -189,10 +233,7 @@ def page() -> None:
         every(None, samples_part, run)
     ledger(frame, CLOCK)
     with st.expander("Worker log", icon=symbol("article"), key="logs"):
-        every(interval, logs, run.run_id, CLOCK)
-    st.page_link(
-        states.LAUNCH_PAGE, label="Clone this run", icon=symbol("content_copy"), query_params={"clone": run.run_id}
-    )
+        every(LEARNING_EVERY_S if live else None, logs, run.run_id, CLOCK)
 
 
 page()

@@ -7,15 +7,14 @@ import streamlit as st
 from app import header, session, states
 from app.control_view import commands_of
 from app.figures.bubbles import causes_by_run
-from app.live_chart import live_chart
+from app.live_chart import chart, live_chart
 from app.markup import literal
-from app.runs_table import Figures, can_delete, can_resume, figures_of, row
+from app.runs_table import Figures, can_delete, can_resume, figures_of, row, state_of
 from app.session import RUN_KEY
 from app.status import COMMAND_STATUS, OPEN_COMMANDS, symbol
 from storage.database import StorageError, TelemetryMissing
-from storage.liveness import effective_state
 from storage.reader import TelemetryReader
-from storage.records import Command, EngineRow, RunRow
+from storage.records import Command, RunRow
 
 REFRESH_S = 3.0
 """Past runs do not change, and a live one is watched on its own page."""
@@ -37,18 +36,12 @@ def figures(path: str, run_id: str, state: str, steps: int | None, ended_at: flo
         return figures_of(reader, _run, session.now())
 
 
-def state_of(run: RunRow, engine: EngineRow | None) -> str:
-    """What the run's state means now."""
-    beat, life = (engine.beat_at, engine.engine_id) if engine else (None, None)
-    return effective_state(run.state, beat, session.now(), run.engine_id, life)
-
-
 def table() -> None:
     """The runs, and what can be done with the chosen one."""
     try:
         with TelemetryReader(DATA.telemetry_db) as reader:
             engine, runs = reader.engine(), reader.runs(limit=500)
-        known = {run.run_id: state_of(run, engine) for run in runs}
+        known = {run.run_id: state_of(run, engine, session.now()) for run in runs}
         summed = [
             figures(str(DATA.telemetry_db), run.run_id, known[run.run_id], run.steps, run.ended_at, run) for run in runs
         ]
@@ -95,12 +88,12 @@ def lost(runs: list[RunRow], summed: list[Figures]) -> None:
         return
     with st.container(border=True, key="lost_by_run"):
         st.markdown("**Lost device time by cause, per run**")
-        live_chart(
+        shown = chart(
             causes_by_run([(run.run_id, sums) for run, sums in measured]),
-            key="lost_by_run_chart",
             label=f"Lost device time by cause of {len(measured)} runs, in share of each run's device time",
             note="share of each run's device time since its first possible rollout",
         )
+        live_chart(shown, key="lost_by_run_chart")
 
 
 def actions(run: RunRow, state: str) -> None:

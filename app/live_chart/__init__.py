@@ -1,12 +1,14 @@
-"""One Streamlit component that keeps any Plotly figure alive: `live_chart`. Figures stay plain Plotly, built elsewhere.
+"""Streamlit components that update in place: `live_chart` keeps any Plotly figure alive, `number_cards` a few numbers.
 
 `st.plotly_chart` rebuilds a chart whose data changed, losing zoom and flashing blank; this host redraws in place.
+Figures stay plain Plotly, built elsewhere.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import plotly.graph_objects as go
@@ -14,17 +16,46 @@ import streamlit as st
 
 from app.live_chart.assets import AssetsUnavailable, publish
 
-__all__ = ["AssetsUnavailable", "ChartEvents", "live_chart", "publish"]
+__all__ = ["AssetsUnavailable", "Chart", "ChartEvents", "chart", "kept_chart", "live_chart", "number_cards", "publish"]
 
 # the module itself is a served file: inline code would travel with every refresh of every chart
 _LOADER = """
 export default async function(component) {
-  const module = await import(new URL(component.data.host, window.location.origin).href);
+  const module = await import(new URL(component.data.module, window.location.origin).href);
   return module.default(component);
 }
 """
 
-_host = st.components.v2.component("bidirl_live_chart", js=_LOADER, isolate_styles=False)
+_chart_host = st.components.v2.component("bidirl_live_chart", js=_LOADER, isolate_styles=False)
+_cards_host = st.components.v2.component("bidirl_number_cards", js=_LOADER, isolate_styles=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A figure and everything that is shown around it."""
+
+    fig: str
+    """Plotly JSON."""
+    height: int
+    """Pixels."""
+    label: str
+    """What a screen reader says."""
+    as_of: float | None = None
+    """Unix seconds of the newest data, for the clock."""
+    frozen: str = ""
+    """Text instead of the clock."""
+    note: str = ""
+    """One line below the figure."""
+    follow: str = "reset zoom"
+    """The button that ends a zoom."""
+    table: dict[str, list[Any]] | None = None
+    """`{"columns": [...], "rows": [[...]]}`, shown on request; derived from the traces when None."""
+    scale: bool = False
+    """Whether to say what a pixel of the time axis stands for."""
+    viewport: bool = False
+    """Whether a zoom is sent back, at the cost of a rerun."""
+    clicks: bool = False
+    """Whether a click on a point is sent back, at the cost of a rerun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,43 +68,26 @@ class ChartEvents:
     """x, y, curve and customdata of a point clicked just now."""
 
 
-def live_chart(
-    figure: go.Figure,
-    *,
-    key: str,
-    label: str,
-    as_of: float | None = None,
-    frozen: str = "",
-    note: str = "",
-    follow: str = "reset zoom",
-    table: dict[str, list[Any]] | None = None,
-    scale: bool = False,
-    viewport: bool = False,
-    clicks: bool = False,
-) -> ChartEvents:
-    """Draw `figure`, whose layout.height must be set, and return what the reader did.
+def chart(figure: go.Figure, *, label: str, **around: Any) -> Chart:
+    """A chart of `figure`, whose layout.height must be set."""
+    return Chart(fig=figure.to_json(), height=int(figure.layout.height), label=label, **around)
 
-    key: stable over refreshes, new for another run. label: what a screen reader says. as_of: unix seconds of the newest
-    data. frozen: text instead of the clock. follow: what the button that ends a zoom says. table: `{"columns": [...],
-    "rows": [[...]]}` shown on request, derived from the traces when None. scale: whether to say what a pixel of a time
-    axis stands for. viewport, clicks: whether these are sent back (each costs a rerun).
-    """
-    fresh = {
-        "fig": figure.to_json(),
-        "label": label,
-        "height": figure.layout.height,
-        "as_of": as_of,
-        "frozen": frozen,
-        "note": note,
-        "follow": follow,
-        "table": table,
-        "scale": scale,
-        "viewport": viewport,
-        "clicks": clicks,
-    }
-    result = _host(
+
+def kept_chart(key: str, stamp: object, build: Callable[[], Chart]) -> Chart:
+    """The chart made last under `key`, unless `stamp` says that it would be another: building is most of its cost."""
+    slot = f"_chart:{key}"
+    kept: tuple[object, Chart] | None = st.session_state.get(slot)
+    if kept is None or kept[0] != stamp:
+        kept = (stamp, build())
+        st.session_state[slot] = kept
+    return kept[1]
+
+
+def live_chart(shown: Chart, *, key: str) -> ChartEvents:
+    """Draw a chart and return what the reader did. key: stable over refreshes, another one for another run."""
+    result = _chart_host(
         key=key,
-        data=_payload(key, fresh),
+        data=_payload(key, shown),
         on_viewport_change=_nothing,
         on_click_change=_nothing,
     )
@@ -81,22 +95,29 @@ def live_chart(
     return ChartEvents(viewport=tuple(zoom) if zoom else None, click=result.get("click"))
 
 
-def _payload(key: str, fresh: dict[str, Any]) -> dict[str, Any]:
+def number_cards(cards: Sequence[Mapping[str, Any]], *, key: str) -> None:
+    """A row of cards: key, label, value, note, tone (good, bad, off), help, exact (number or None), spark (numbers)."""
+    _cards_host(key=key, data={"cards": list(cards), "module": _address("cards")})
+
+
+def _payload(key: str, shown: Chart) -> dict[str, Any]:
     """The last payload itself while nothing is new: the server then sends a reference, the browser draws nothing."""
     slot = f"_payload:{key}"
-    last: dict[str, Any] | None = st.session_state.get(slot)
-    if last is not None and all(last[name] == value for name, value in fresh.items()):
-        return last
-    base = str(st.get_option("server.baseUrlPath") or "").strip("/")
-    prefix = f"/{base}/" if base else "/"
-    assets = _assets()
-    payload = {**fresh, "host": prefix + assets.host, "plotly": prefix + assets.plotly, "sent_at": time.time()}
-    st.session_state[slot] = payload
+    last: tuple[Chart, dict[str, Any]] | None = st.session_state.get(slot)
+    if last is not None and last[0] == shown:
+        return last[1]
+    payload = {**asdict(shown), "module": _address("host"), "plotly": _address("plotly"), "sent_at": time.time()}
+    st.session_state[slot] = (shown, payload)
     return payload
 
 
+def _address(name: str) -> str:
+    base = str(st.get_option("server.baseUrlPath") or "").strip("/")
+    return (f"/{base}/" if base else "/") + _assets()[name]
+
+
 @st.cache_resource
-def _assets() -> Any:
+def _assets() -> dict[str, str]:
     return publish()
 
 

@@ -1,4 +1,4 @@
-"""Puts what the browser needs for live charts where Streamlit serves it, so that pages work without a network.
+"""Puts what the browser needs where Streamlit serves it, so that pages work without a network.
 
 plotly.js is taken from the installed plotly package and never kept in the repository. Names carry a hash of the
 content, so that a browser never runs an old copy.
@@ -9,13 +9,19 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import plotly
 
 STATIC_DIR = Path(__file__).resolve().parent.parent / "static"
 """Served under app/static/ because it lies beside the app's main script."""
+
+SOURCES = {
+    "host": Path(__file__).parent / "host.js",
+    "cards": Path(__file__).parent / "cards.js",
+    "plotly": Path(plotly.__file__).parent / "package_data" / "plotly.min.js",
+}
+"""Name -> JavaScript file."""
 
 HASH_LENGTH = 12
 """Hexadecimal digits of the content's SHA-256 in a file name: enough to tell versions apart."""
@@ -25,26 +31,15 @@ class AssetsUnavailable(RuntimeError):
     """The static folder cannot be filled; live charts cannot be drawn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assets:
-    """Addresses relative to the server's root, without a leading slash."""
+def publish(static_dir: Path = STATIC_DIR) -> dict[str, str]:
+    """Copy the files into `static_dir` unless they are there.
 
-    host: str
-    """The chart host's JavaScript module."""
-    plotly: str
-    """plotly.js."""
-
-
-def publish(static_dir: Path = STATIC_DIR) -> Assets:
-    """Copy both files into `static_dir` unless they are there. Raises AssetsUnavailable naming the folder."""
-    package = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-    host = Path(__file__).parent / "host.js"
+    Returns name -> address relative to the server's root, without a leading slash. Raises AssetsUnavailable naming the
+    folder.
+    """
     try:
         static_dir.mkdir(parents=True, exist_ok=True)
-        return Assets(
-            host=f"app/static/{_copy(host, static_dir, 'live_chart')}",
-            plotly=f"app/static/{_copy(package, static_dir, 'plotly')}",
-        )
+        return {name: f"app/static/{_copy(source, static_dir, name)}" for name, source in SOURCES.items()}
     except OSError as error:
         raise AssetsUnavailable(f"the live charts' files cannot be put into {static_dir}: {error}") from None
 

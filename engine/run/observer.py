@@ -136,7 +136,9 @@ class Observer:
     def _step_done(self, device: int, event: msg.StepDone, now: float) -> None:
         book = self._book
         if event.handle is None:
-            # a replica that follows the first one; what it is handed next waits in its inbox until it is done
+            # a replica that follows the first one; when that one was quicker, this one may have been handed more
+            if event.step == book.step.version + 1:
+                book.train[device].busy = None
             return
         staleness = max(group.bound.staleness for group in book.step.taken)
         row = step_row(self._recorder.run_id, book.step, event, staleness=staleness, now=now)

@@ -55,7 +55,7 @@ def _rollout(state: State, device: ColocatedDevice) -> list[Action]:
 
 def _may_return(state: State, device: ColocatedDevice) -> bool:
     """Nothing of the new version is left to do in the trainer role, and its share of the next step is untouched."""
-    if state.stopping or state.paused or state.steps_left == 0:
+    if state.stopping or state.paused or state.steps_left == 0 or device.share == 0:
         return False
     replica = _trainer(state, device)
     first = device.device == state.train[0].device
