@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.clock import PageClock, duration
-from app.numbers import RECENT_STEPS, Sums, total
+from app.key_figures import RECENT_STEPS, Sums, total
 from storage.records import DeviceRow, EngineRow, RunRow, StepRow
 from storage.words import TERMINAL
 

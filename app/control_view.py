@@ -148,6 +148,11 @@ def staleness_effect(now: float, wanted: float, prompts_per_step: int | None) ->
     )
 
 
+def any_open(commands: list[Command]) -> bool:
+    """Whether a command will still change."""
+    return any(c.state in OPEN_COMMANDS for c in commands)
+
+
 def _waiting(commands: list[Command], kind: str) -> bool:
     return any(c.kind == kind and c.state in OPEN_COMMANDS for c in commands)
 
@@ -158,7 +163,7 @@ def _send(kind: str, payload: dict[str, object], run: RunRow, effect: str) -> No
     except StorageError as error:
         st.error(f"The command was not sent: {literal(str(error))}", icon=symbol("error"))
         return
-    st.rerun(scope="fragment")
+    st.rerun()
 
 
 def describe(command: Command) -> str:

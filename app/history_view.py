@@ -8,9 +8,9 @@ from app import detail
 from app.clock import PageClock, device_time, duration
 from app.figures.bubbles import bubble_heatmap, causes, lost_time
 from app.figures.learning import NAMES, learning
+from app.key_figures import Sums, idle_fraction, idle_seconds, total
 from app.live_chart import Chart, chart, kept_chart, live_chart
 from app.live_frame import IDLE, Bubbles, Frame
-from app.numbers import Sums, idle_fraction, idle_seconds, total
 
 
 def heatmap(frame: Frame, clock: PageClock) -> None:

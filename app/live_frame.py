@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from app import detail
-from app.numbers import RECENT_S, Sums
+from app.key_figures import RECENT_S, Sums
 from storage.liveness import effective_state, is_silent
 from storage.reader import TelemetryReader
 from storage.records import DeviceRow, DeviceState, EngineRow, EvalRow, RunRow, StepRow

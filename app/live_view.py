@@ -11,10 +11,10 @@ from app import detail, states
 from app.attention import Card, attention
 from app.clock import PageClock, duration
 from app.figures.timeline import timeline
+from app.key_figures import busy_over_time, five_numbers, total
 from app.live_chart import chart, live_chart, number_cards
 from app.live_frame import Frame
 from app.markup import literal
-from app.numbers import busy_over_time, five_numbers, total
 from app.palette import label
 from app.session import data_dir
 from app.status import symbol

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.clock import PageClock
-from app.numbers import idle_fraction, idle_seconds, tokens_per_s, total
+from app.key_figures import idle_fraction, idle_seconds, tokens_per_s, total
 from app.status import RUN_STATUS
 from storage.liveness import effective_state
 from storage.reader import TelemetryReader

@@ -46,6 +46,9 @@ MAILBOX_S = 0.25
 BEAT_S = 1.0
 """How often the heartbeat is written; pages call the engine silent after ten missed ones."""
 
+WORKERS_END_S = 3.0
+"""Longest wait for the transport to end: whoever stopped us may kill after five seconds, and daemons end with us."""
+
 FLUSH_S = 60.0
 """Longest wait for the telemetry of a run that ended to be on disk."""
 
@@ -297,12 +300,17 @@ class Service:
         self._mailbox.apply(command.id, f"Run {command.run_id} and its checkpoints are deleted.")
 
     def _shut_down(self) -> None:
+        """Leave true records first; the workers, who may be gone already, get what is left of the time."""
         for run, commands in self._runs.values():
             run.abandon("The engine was shut down.")
             run.recorder.run(state=run.state, error=run.error, ended_at=self.now())
             commands.end()
-        self._workers.shutdown()
         self._beat("stopped")
         self._writer.close(FLUSH_S)
         self._mailbox.close()
+        ending = threading.Thread(target=self._workers.shutdown, daemon=True)
+        ending.start()
+        ending.join(WORKERS_END_S)
+        if ending.is_alive():
+            logger.warning("The workers' transport did not end within %.0f s and is left to the system.", WORKERS_END_S)
         self._lock.close()

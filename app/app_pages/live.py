@@ -7,9 +7,9 @@ from collections.abc import Callable
 import streamlit as st
 
 from app import control_view, detail, header, history_view, live_view, samples_view, session, states
+from app.key_figures import seconds_left
 from app.ledger_view import ledger, logs
 from app.live_frame import Frame, View, read_frame, refreshed
-from app.numbers import seconds_left
 from app.run_job import prompts_per_step
 from app.runs_table import state_of
 from app.status import symbol
@@ -21,6 +21,12 @@ from storage.words import TERMINAL
 WINDOWS: dict[str, float | None] = {"1 min": 60.0, "5 min": 300.0, "30 min": 1800.0, "All": None}
 LEARNING_EVERY_S = 2.0
 """Learning is judged over minutes; six panels redrawn every second would only cost."""
+
+COMMAND_EVERY_S = 0.5
+"""The engine takes a command within a quarter of a second, and its sender is looking."""
+
+OTHERS_EVERY_S = 4.0
+"""Commands of other people and of the command line."""
 
 WAITING_EVERY_S = 2.0
 """How soon an empty page notices that there is something to show."""
@@ -128,13 +134,15 @@ def all_rows_button(opened: str) -> None:
         st.rerun(scope="fragment")
 
 
-def control_part(run_id: str) -> None:
+def control_part(run_id: str, drawn_open: bool) -> None:
     """Controls and the log of commands."""
     kept = st.session_state.get(f"_frame:{run_id}")
     if kept is None:
         return
     frame: Frame = kept[0]
     commands = mailbox(run_id)
+    if control_view.any_open(commands) != drawn_open:
+        st.rerun()
     left, right = st.columns([2, 3], gap="small")
     with left, st.container(border=True, height="stretch", key="control"):
         control_view.control_panel(frame.run, frame.state, prompts_per_step(frame.run.job), commands)
@@ -184,6 +192,11 @@ def waiting_part(drawn: tuple[str, ...]) -> None:
         st.rerun()
 
 
+def control_interval(live: bool, waits: bool) -> float | None:
+    """A command that waits is watched closely; otherwise only other senders could change what is shown."""
+    return None if not live else COMMAND_EVERY_S if waits else OTHERS_EVERY_S
+
+
 def without_run(named: str | None) -> None:
     """No run to show: why, and what to do."""
     drawn = condition()
@@ -227,13 +240,15 @@ def page() -> None:
     live = frame is None or run.state not in TERMINAL
     interval = detail.refresh_interval_s(devices) if live else None
     every(interval, now_part, run.run_id, frame.state if frame else run.state)
-    every(interval, control_part, run.run_id)
+    waits = control_view.any_open(mailbox(run.run_id))
+    every(control_interval(live, waits), control_part, run.run_id, waits)
     every(LEARNING_EVERY_S if live else None, learning_part, run.run_id)
     with st.expander("Samples: prompts, answers and rewards", icon=symbol("forum"), expanded=True, key="samples"):
         every(None, samples_part, run)
     ledger(frame, CLOCK)
-    with st.expander("Worker log", icon=symbol("article"), key="logs"):
-        every(LEARNING_EVERY_S if live else None, logs, run.run_id, CLOCK)
+    with st.expander("Worker log", icon=symbol("article"), key="logs", on_change="rerun") as expander:
+        if expander.open:
+            every(LEARNING_EVERY_S if live else None, logs, run.run_id, CLOCK)
 
 
 page()

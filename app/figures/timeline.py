@@ -6,6 +6,7 @@ One heatmap with discrete colours draws a hundred thousand spans as fast as a th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -51,45 +52,32 @@ def timeline(
     commands: Sequence[Command] = (),
 ) -> go.Figure:
     """codes: uint8 [rows, bins] of `detail.majority`. window: unix seconds shown at first; zoom may go beyond it."""
-    figure = go.Figure()
-    figure.add_trace(_raster(codes, rows, plan, clock))
-    _hatch(figure, codes, plan, clock)
-    legend = _legend(codes) + _marks(figure, steps, commands, (plan.t0, plan.t1), clock)
+    marks, named = _marks(steps, commands, (plan.t0, plan.t1), clock)
     raster_px = len(rows) * _row_height(len(rows))
-    height = raster_px + MARKS_HEIGHT_PX + MARGINS["t"] + MARGINS["b"]
     split = raster_px / (raster_px + MARKS_HEIGHT_PX)
     step = max(1, -(-len(rows) // EVERY_LABEL_ROWS))
-    figure.update_layout(
-        height=height,
-        margin=MARGINS,
-        uirevision="timeline",
-        hovermode="closest",
-        dragmode="zoom",
-        bargap=0,
-        showlegend=False,
-        meta={"legend": legend},
-        xaxis={
-            "type": "date",
-            "range": [clock.axis(window[0]), clock.axis(window[1])],
-            "showgrid": False,
-            "tickformat": "%H:%M:%S",
-            "ticks": "outside",
-            "ticklen": 4,
-            "nticks": 8,
-            "zeroline": False,
+    layout = {
+        "height": raster_px + MARKS_HEIGHT_PX + MARGINS["t"] + MARGINS["b"],
+        "margin": MARGINS,
+        "uirevision": "timeline",
+        "hovermode": "closest",
+        "dragmode": "zoom",
+        "bargap": 0,
+        "showlegend": False,
+        "meta": {"legend": _legend(codes) + named},
+        "xaxis": {
+            "type": "date", "range": [clock.axis(window[0]), clock.axis(window[1])], "showgrid": False,
+            "tickformat": "%H:%M:%S", "ticks": "outside", "ticklen": 4, "nticks": 8, "zeroline": False,
         },
-        yaxis={
-            "domain": [0, split],
-            "range": [len(rows) - 0.5, -0.5],
-            "tickvals": list(range(0, len(rows), step)),
-            "ticktext": [row.label for row in rows[::step]],
-            "showgrid": False,
-            "zeroline": False,
-            "fixedrange": True,
+        "yaxis": {
+            "domain": [0, split], "range": [len(rows) - 0.5, -0.5], "tickvals": list(range(0, len(rows), step)),
+            "ticktext": [row.label for row in rows[::step]], "showgrid": False, "zeroline": False, "fixedrange": True,
         },
-        yaxis2={"domain": [split, 1], "range": [0, 1], "visible": False, "fixedrange": True},
+        "yaxis2": {"domain": [split, 1], "range": [0, 1], "visible": False, "fixedrange": True},
+    }  # fmt: skip
+    return go.Figure(
+        {"data": [_raster(codes, rows, plan, clock), *_hatch(codes, plan, clock), *marks], "layout": layout}
     )
-    return figure
 
 
 def _row_height(rows: int) -> int:
@@ -97,55 +85,47 @@ def _row_height(rows: int) -> int:
     return min(high, max(low, RASTER_HEIGHT_PX // max(rows, 1)))
 
 
-def _raster(codes: np.ndarray, rows: Sequence[Row], plan: Plan, clock: PageClock) -> go.Heatmap:
+def _raster(codes: np.ndarray, rows: Sequence[Row], plan: Plan, clock: PageClock) -> dict[str, Any]:
     count = len(CODES)
     colours = ["rgba(0,0,0,0)", *(palette.COLOURS[column] for column in COLUMNS)]
     scale = [[edge, colour] for i, colour in enumerate(colours) for edge in (i / count, (i + 1) / count)]
-    return go.Heatmap(
-        z=codes,
-        x0=clock.axis(plan.t0 + plan.bin_s / 2),
-        dx=plan.bin_s * 1000.0,
-        y0=0,
-        dy=1,
-        zmin=-0.5,
-        zmax=count - 0.5,
-        colorscale=scale,
-        showscale=False,
-        ygap=2 if _row_height(len(rows)) > 12 else 1,
-        customdata=None,
-        meta={"labels": list(CODES)},
-        hovertemplate="%{x|%H:%M:%S}<br><b>%{text}</b><extra></extra>",
-        name="",
-    )
+    return {
+        "type": "heatmap",
+        "z": codes,
+        "x0": clock.axis(plan.t0 + plan.bin_s / 2),
+        "dx": plan.bin_s * 1000.0,
+        "y0": 0,
+        "dy": 1,
+        "zmin": -0.5,
+        "zmax": count - 0.5,
+        "colorscale": scale,
+        "showscale": False,
+        "ygap": 2 if _row_height(len(rows)) > 12 else 1,
+        # the page puts the label of each code into the text, so that they need not travel for every cell
+        "meta": {"labels": list(CODES)},
+        "hovertemplate": "%{y}<br>%{x|%H:%M:%S}<br><b>%{text}</b><extra></extra>",
+        "name": "",
+    }
 
 
-def _hatch(figure: go.Figure, codes: np.ndarray, plan: Plan, clock: PageClock) -> None:
+def _hatch(codes: np.ndarray, plan: Plan, clock: PageClock) -> list[dict[str, Any]]:
     missing = gaps(codes)
-    if not missing:
-        return
-    figure.add_trace(
-        go.Bar(
-            orientation="h",
-            y=[row for row, _, _ in missing],
-            base=[clock.axis(plan.t0 + first * plan.bin_s) for _, first, _ in missing],
-            x=[bins * plan.bin_s * 1000.0 for _, _, bins in missing],
-            width=0.92,
-            marker={
-                "color": palette.NO_DATA_FILL,
-                "line": {"width": 0},
-                "pattern": {
-                    "shape": "/",
-                    "fgcolor": palette.NO_DATA_LINE,
-                    "bgcolor": palette.NO_DATA_FILL,
-                    "size": 7,
-                    "solidity": 0.2,
-                    "fillmode": "replace",
-                },
-            },
-            hovertemplate="no data<extra></extra>",
-            name="no data",
-        )
-    )
+    pattern = {
+        "shape": "/", "fgcolor": palette.NO_DATA_LINE, "bgcolor": palette.NO_DATA_FILL, "size": 7, "solidity": 0.2,
+        "fillmode": "replace",
+    }  # fmt: skip
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [row for row, _, _ in missing],
+        "base": [clock.axis(plan.t0 + first * plan.bin_s) for _, first, _ in missing],
+        "x": [bins * plan.bin_s * 1000.0 for _, _, bins in missing],
+        "width": 0.92,
+        "marker": {"color": palette.NO_DATA_FILL, "line": {"width": 0}, "pattern": pattern},
+        "hovertemplate": "no data<extra></extra>",
+        "name": "no data",
+    }
+    return [bars] if missing else []
 
 
 def _legend(codes: np.ndarray) -> list[dict[str, str]]:
@@ -164,50 +144,35 @@ def _legend(codes: np.ndarray) -> list[dict[str, str]]:
 
 
 def _marks(
-    figure: go.Figure,
-    steps: Sequence[StepRow],
-    commands: Sequence[Command],
-    window: tuple[float, float],
-    clock: PageClock,
-) -> list[dict[str, str]]:
-    """Adds the marks and returns their part of the legend."""
-    legend = []
+    steps: Sequence[StepRow], commands: Sequence[Command], window: tuple[float, float], clock: PageClock
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Ends of steps and commands, and their part of the legend."""
+    marks, named = [], []
     shown = [s for s in steps if window[0] <= s.t_end <= window[1]][-MAX_MARKS:]
     if shown:
-        figure.add_trace(
-            go.Scatter(
-                x=[clock.axis(s.t_end) for s in shown],
-                y=[0.3] * len(shown),
-                yaxis="y2",
-                mode="markers",
-                name="step",
-                marker={"symbol": "triangle-down", "size": 7, "color": STEP_COLOUR},
-                text=[_step_text(s) for s in shown],
-                hovertemplate="%{text}<extra></extra>",
-            )
-        )
-        legend.append({"name": "end of a step", "colour": STEP_COLOUR, "shape": "triangle"})
+        texts = [_step_text(s) for s in shown]
+        marks.append(_mark("step", [clock.axis(s.t_end) for s in shown], texts, "triangle-down", STEP_COLOUR, 7))
+        named.append({"name": "end of a step", "colour": STEP_COLOUR, "shape": "triangle"})
     asked = [(c, at) for c in commands if (at := c.applied_at or c.created_at) and window[0] <= at <= window[1]]
     if asked:
-        figure.add_trace(
-            go.Scatter(
-                x=[clock.axis(at) for _, at in asked],
-                y=[0.5] * len(asked),
-                yaxis="y2",
-                mode="markers",
-                name="command",
-                marker={
-                    "symbol": "diamond",
-                    "size": 10,
-                    "color": COMMAND_COLOUR,
-                    "line": {"width": 1, "color": "#FFFFFF"},
-                },
-                text=[f"{c.kind} · {c.who} · {c.state}" for c, _ in asked],
-                hovertemplate="%{text}<br>%{x|%H:%M:%S}<extra></extra>",
-            )
-        )
-        legend.append({"name": "command", "colour": COMMAND_COLOUR, "shape": "diamond"})
-    return legend
+        texts = [f"{c.kind} · {c.state}<br>{clock.time(at)}" for c, at in asked]
+        marks.append(_mark("command", [clock.axis(at) for _, at in asked], texts, "diamond", COMMAND_COLOUR, 10))
+        named.append({"name": "command", "colour": COMMAND_COLOUR, "shape": "diamond"})
+    return marks, named
+
+
+def _mark(name: str, x: list[float], text: list[str], symbol: str, colour: str, size: int) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "x": x,
+        "y": [0.4] * len(x),
+        "yaxis": "y2",
+        "mode": "markers",
+        "name": name,
+        "marker": {"symbol": symbol, "size": size, "color": colour},
+        "text": text,
+        "hovertemplate": "%{text}<extra></extra>",
+    }
 
 
 def _step_text(step: StepRow) -> str:

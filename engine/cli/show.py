@@ -29,7 +29,13 @@ def summary(result: dict[str, Any]) -> None:
     table = Table(title=f"{result['run_id']}: {result['state']}", show_header=False, title_justify="left")
     for name, value in _rows(result):
         table.add_row(name, value)
-    Console().print(table)
+    _console().print(table)
+
+
+def _console() -> Console:
+    """As wide as the terminal; wide enough for every column where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
 
 
 def _rows(result: dict[str, Any]) -> list[tuple[str, str]]:
@@ -105,7 +111,7 @@ def table(results: Sequence[dict[str, Any]]) -> None:
             _number(result["throughput_tokens_per_s"], ",.0f"),
             _number(result["idle"]["fraction"], ".1%"),
         )
-    Console().print(grid)
+    _console().print(grid)
 
 
 def doctor(findings: Sequence[dict[str, Any]]) -> None:

@@ -172,7 +172,8 @@ class Book:
             del self._groups[group.group_id]
         for trainer in self.train.values():
             trainer.busy, trainer.shipped = None, False
-        self.step = StepEntry(done.version + 1, now)
+        # a checkpoint asked for while the optimizer was at work is one of the version that it made
+        self.step = StepEntry(done.version + 1, now, checkpoint_due=done.checkpoint_due)
         self._boundary = self._start_point()
         return done
 

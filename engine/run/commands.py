@@ -92,9 +92,11 @@ class RunCommands:
             if run.error:
                 self._mailbox.reject(self._stop, f"The run failed while it stopped: {run.error}")
             else:
+                kept = f"Stopped after step {version}; the checkpoint of that step is kept."
+                none = "Stopped before a step was made; there is no checkpoint to keep."
                 self._mailbox.apply(
                     self._stop,
-                    f"Stopped after step {version}; the checkpoint of that step is kept.",
+                    kept if version > run.book.start.version else none,
                     effective_step=version,
                     effective_version=version,
                 )

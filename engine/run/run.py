@@ -279,8 +279,7 @@ class Run:
                 self.applier.send(spec.device, msg.Shutdown())
 
     def abandon(self, error: str) -> None:
-        """The engine itself ends: remove the workers at once."""
-        self._workers.end(self.run_id)
+        """The engine itself ends, and the workers with it."""
         self.error, self.state, self.over = error, "interrupted", True
 
     def _lose(self, report: Report, now: float) -> None:

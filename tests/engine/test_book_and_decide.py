@@ -186,3 +186,36 @@ def test_random_runs_end_and_use_every_prompt_once_within_its_bound(
     assert tally.counts["stopped"] > share / 10
     assert tally.counts["pauses"] > share / 4
     assert arm == "colocated" or tally.counts["stale groups"] > 3 * share
+
+
+def test_two_plays_of_one_seed_are_equal(tmp_path: Path) -> None:
+    first, second = (
+        SimulatedRun(make_job(schedule={"staleness": 1.5}), tmp_path / name, seed=4) for name in ("first", "second")
+    )
+    first.play()
+    second.play()
+    assert first.workers.clock.now == second.workers.clock.now
+    assert first.workers.trained == second.workers.trained
+    assert [row for _, row in first.recorder.steps] == [row for _, row in second.recorder.steps]
+
+
+@pytest.mark.parametrize("rollout", [1, 2, 3])
+@pytest.mark.parametrize("staleness", STALENESSES)
+def test_the_whole_staleness_is_used_and_no_more(staleness: float, rollout: int, tmp_path: Path) -> None:
+    # rollouts are much faster than training, so groups wait as long as they may
+    run = SimulatedRun(
+        make_job(
+            algorithm={"prompts_per_step": 4, "steps": 8},
+            schedule={"staleness": staleness},
+            devices={"partition": f"{rollout}:1"},
+        ),
+        tmp_path,
+        physics=Physics(group_s=0.1, chunk_s=5.0, excluded=0.0, delay_s=0.001),
+    )
+    run.play()
+    lags = Counter(step.version - group.version for step, _ in run.recorder.steps for group in step.taken)
+    bound = Bound(staleness=staleness, prompts_per_step=4)
+    assert max(lags) == bound.k + (bound.F > 0)
+    if bound.F:
+        last = [sum(step.version - g.version == bound.k + 1 for g in step.taken) for step, _ in run.recorder.steps]
+        assert max(last) == bound.F

@@ -1,4 +1,4 @@
-"""The figures of the Live page: five numbers and the time left. Pure: records and exact sums in, text out.
+"""The key figures of the Live page: five numbers and the time left. Pure: records and exact sums in, text out.
 
 A figure that cannot be known yet is a dash, never 0.
 """
