@@ -5,7 +5,7 @@ fails. Reads only what is new or visible; it draws nothing and decides nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,17 +14,13 @@ from app.key_figures import RECENT_S, Sums
 from storage.liveness import effective_state, is_silent
 from storage.reader import TelemetryReader
 from storage.records import DeviceRow, DeviceState, EngineRow, EvalRow, RunRow, StepRow
-from storage.retention import Limits
 from storage.words import COLUMNS, IDLE_COLUMNS, RESOLUTIONS_S, TERMINAL
 
 VIEWPORT_MARGIN = 0.5
 """Part of a zoomed window that is read on either side, so that a small pan shows data at once."""
 
-SETTLED_S = 90.0
-"""Spans are at most 60 s long and written within seconds: device time this old, and closed, cannot change any more."""
-
-RAW_KEPT_S = Limits().raw_age_s
-"""Before that only rollups are left, the finest of them not for ever."""
+COMPLETE_SHARE = 0.98
+"""Sums of a window differ by a bin at either end; less than this of what is known means that something is gone."""
 
 HEATMAP_BINS = 120
 """A cell of the bubble heatmap is wide enough to point at."""
@@ -52,16 +48,6 @@ class View:
     """Zoomed window, unix seconds; None to follow."""
     opened: str | None = None
     """Key of the group of rows that is open."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """Device time since training began that cannot change any more, kept so that a refresh sums only what is new."""
-
-    until: float
-    """Unix seconds."""
-    sums: dict[int, dict[str, float]] = field(default_factory=dict)
-    """Per device, column -> seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -136,19 +122,17 @@ class Frame:
         return age if age > LATE_S else None
 
 
-def read_frame(
-    reader: TelemetryReader, run: RunRow, view: View, *, now: float, last: Frame | None, settled: Settled | None
-) -> tuple[Frame, Settled | None]:
-    """Read one frame. `last` and `settled` are what the call before returned for this run, None at first.
+def read_frame(reader: TelemetryReader, run: RunRow, view: View, *, now: float, last: Frame | None) -> Frame:
+    """Read one frame. `last` is what the call before returned for this run, None at first.
 
     Raises what the reader raises.
     """
     for _ in range(READ_TRIES):
-        frame, summed = _read_once(reader, run, view, now, last, settled)
+        frame = _read_once(reader, run, view, now, last)
         # a span that closed between two queries would be counted open and closed
         if _beginnings(frame.device_states) == _beginnings(_open_states(reader, run)):
             break
-    return frame, summed
+    return frame
 
 
 def _open_states(reader: TelemetryReader, run: RunRow) -> list[DeviceState]:
@@ -160,9 +144,7 @@ def _beginnings(states: list[DeviceState]) -> list[tuple[int, float]]:
     return [(s.device, s.since) for s in states]
 
 
-def _read_once(
-    reader: TelemetryReader, run: RunRow, view: View, now: float, last: Frame | None, settled: Settled | None
-) -> tuple[Frame, Settled | None]:
+def _read_once(reader: TelemetryReader, run: RunRow, view: View, now: float, last: Frame | None) -> Frame:
     engine = reader.engine()
     state = effective_state(
         run.state, engine.beat_at if engine else None, now, run.engine_id, engine.engine_id if engine else None
@@ -177,8 +159,8 @@ def _read_once(
     # a run that is over is measured until its last step, as its result is
     until = run.measured_until if run.state in TERMINAL and run.measured_until else end
     if run.training_at is not None and until > run.training_at:
-        settled = _settle(reader, run.run_id, run.training_at, until, states, settled)
-        whole = _added(settled.sums, _kind_seconds(reader, run.run_id, states, settled.until, until))
+        over = run.state in TERMINAL
+        whole = _kind_seconds(reader, run.run_id, states, run.training_at, until, quick=not over)
         recent_from = max(run.training_at, until - RECENT_S)
         recent = whole
         if recent_from > run.training_at:
@@ -186,7 +168,7 @@ def _read_once(
     window = (end - view.window_s if view.window_s else _begin(run, end), end)
     rows = detail.chart_rows(devices, opened=view.opened)
     plan, seconds = binned(reader, run.run_id, rows, _read_window(window, view), states, end)
-    frame = Frame(
+    return Frame(
         run=run,
         engine=engine,
         state=state,
@@ -205,7 +187,6 @@ def _read_once(
         seconds=seconds,
         bubbles=_bubbles(reader, run, rows, states, until, now, last),
     )
-    return frame, settled
 
 
 def _bubbles(
@@ -261,29 +242,19 @@ def _read_window(window: tuple[float, float], view: View) -> tuple[float, float]
     return low - margin, high + margin
 
 
-def _settle(
-    reader: TelemetryReader, run_id: str, start: float, end: float, states: list[DeviceState], settled: Settled | None
-) -> Settled:
-    # an open span is written when it ends, so nothing after its beginning is settled
-    until = min([end - SETTLED_S, *(s.since for s in states)])
-    if settled is None or settled.until > end:
-        settled = Settled(until=start)
-    if until <= settled.until + SETTLED_S:
-        return settled
-    more = reader.kind_seconds(run_id, settled.until, until)
-    return Settled(until=until, sums=_added(settled.sums, more))
-
-
 def _kind_seconds(
-    reader: TelemetryReader, run_id: str, states: list[DeviceState], t0: float, t1: float
+    reader: TelemetryReader, run_id: str, states: list[DeviceState], t0: float, t1: float, *, quick: bool = False
 ) -> dict[int, dict[str, float]]:
-    """Exact sums of [t0, t1), open spans included as far as their workers confirmed them."""
+    """Sums of [t0, t1), exact or (quick) right to a millisecond a column.
+
+    Open spans are included as far as their workers confirmed them.
+    """
     opened: dict[int, dict[str, float]] = {}
     for span in detail.open_spans(run_id, states, t1):
         seconds = span.t1 - max(span.t0, t0)
         if seconds > 0:
             opened[span.device] = {span.column: seconds}
-    return _added(reader.kind_seconds(run_id, t0, t1), opened)
+    return _added(reader.kind_seconds(run_id, t0, t1, quick=quick), opened)
 
 
 def _added(a: Mapping[int, Sums], b: Mapping[int, Sums]) -> dict[int, dict[str, float]]:
@@ -304,18 +275,26 @@ def binned(
     end: float,
     target_bins: int | None = None,
 ) -> tuple[detail.Plan, np.ndarray]:
-    """The plan for a window and its exact seconds [rows, bins, COLUMNS], open spans included up to `end`."""
-    gone = window[0] < end - RAW_KEPT_S
-    spans = detail.MAX_RAW_SPANS + 1 if gone else reader.count_spans(run_id, *window, detail.MAX_RAW_SPANS + 1)
+    """The plan for a window and its exact seconds [rows, bins, COLUMNS], open spans included up to `end`.
+
+    Raw spans, or the finest rollups, that still know what the window's sums know: retention deletes the finer first.
+    """
     opened = detail.open_spans(run_id, states, end)
-    finest = RESOLUTIONS_S[0] if gone else None
-    plan = detail.plan_window(*window, rows=len(rows), spans=spans, target_bins=target_bins, finest_s=finest)
+    spans = reader.count_spans(run_id, *window, detail.MAX_RAW_SPANS + 1)
+    plan = detail.plan_window(*window, rows=len(rows), spans=spans, target_bins=target_bins)
+    inside = {device for row in rows for device in row.devices}
+    known = reader.kind_seconds(run_id, plan.t0, plan.t1, quick=True)
+    known_s = sum(sum(sums.values()) for device, sums in known.items() if device in inside)
     if plan.source == "raw":
-        found = reader.spans(run_id, plan.t0, plan.t1, detail.MAX_RAW_SPANS + 1)
-        return plan, detail.bin_spans(found + opened, rows, plan)
-    for resolution in (res for res in RESOLUTIONS_S if res >= (plan.resolution_s or 1)):
+        closed = detail.bin_spans(reader.spans(run_id, plan.t0, plan.t1, detail.MAX_RAW_SPANS + 1), rows, plan)
+        if closed.sum() >= known_s * COMPLETE_SHARE:
+            return plan, closed + detail.bin_spans(opened, rows, plan)
+    for resolution in RESOLUTIONS_S:
+        if resolution < (plan.resolution_s or 1):
+            continue
         plan = detail.plan_window(*window, rows=len(rows), spans=spans, target_bins=target_bins, finest_s=resolution)
         rolled = reader.rollup(run_id, resolution, plan.t0, plan.t1)
-        if len(rolled.bins):
+        closed = detail.bin_rollups(rolled.bins, rolled.ms, rows, plan)
+        if closed.sum() >= known_s * COMPLETE_SHARE:
             break
-    return plan, detail.bin_rollups(rolled.bins, rolled.ms, rows, plan) + detail.bin_spans(opened, rows, plan)
+    return plan, closed + detail.bin_spans(opened, rows, plan)

@@ -66,6 +66,7 @@ def build(reader: TelemetryReader, run: RunRow, *, now: float | None = None, **f
             "max_gap_fraction": ledger.get("max_gap_fraction"),
             "cpu_over_busy": ledger.get("cpu_over_busy"),
             "cpu_over_idle": ledger.get("cpu_over_idle"),
+            "other_cpu_over_wall": ledger.get("other_cpu_over_wall"),
         },
         "leases": {
             direction: {"admitted": 0, "refused": 0, "delivered": 0}

@@ -55,7 +55,7 @@ def view_of(run_id: str) -> View:
 def read(run_id: str) -> tuple[Frame | None, StorageError | None]:
     """The newest frame, or the last good one and why it is not newer. A run that is over is read once per view."""
     slot = f"_frame:{run_id}"
-    last, settled, last_view = st.session_state.get(slot, (None, None, None))
+    last, last_view = st.session_state.get(slot, (None, None))
     view, now = view_of(run_id), session.now()
     if last is not None and last.run.state in TERMINAL and view == last_view:
         return refreshed(last, now), None
@@ -64,10 +64,10 @@ def read(run_id: str) -> tuple[Frame | None, StorageError | None]:
             run = reader.run(run_id)
             if run is None:
                 return last, None
-            frame, settled = read_frame(reader, run, view, now=now, last=last, settled=settled)
+            frame = read_frame(reader, run, view, now=now, last=last)
     except StorageError as error:
         return last, error
-    st.session_state[slot] = (frame, settled, view)
+    st.session_state[slot] = (frame, view)
     return frame, None
 
 
@@ -227,8 +227,12 @@ def page() -> None:
             run = session.choose_run(runs, named) or (reader.run(named) if named else None)
             devices = len(reader.devices(run.run_id)) if run else 0
     except StorageError:
-        without_run(named)
-        return
+        kept: tuple[Frame, View] | None = st.session_state.get(f"_frame:{named}")
+        if kept is None:
+            without_run(named)
+            return
+        # the last picture stays; the part below says what is wrong with every refresh
+        run, runs, devices = kept[0].run, [kept[0].run], len(kept[0].devices)
     if run is None:
         without_run(named)
         return

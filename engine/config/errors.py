@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -38,22 +40,27 @@ def explain(error: ValidationError, model: type[BaseModel], *, source: str) -> J
     """Turn pydantic's report into one sentence a path, naming the nearest known key for an unknown one."""
     problems: dict[str, str] = {}
     for item in error.errors():
-        path = ".".join(str(part) for part in item["loc"])
-        problems.setdefault(path, _sentence(item, model))
-    return JobError(problems, source=source)
+        keys, known = _locate(model, item["loc"])
+        problems.setdefault(".".join(keys), _sentence(item, known))
+    # where something inside a mapping is wrong, that no other form of the value fits either says nothing more
+    inner = {path: s for path, s in problems.items() if not any(other.startswith(f"{path}.") for other in problems)}
+    return JobError(inner, source=source)
 
 
-def _sentence(item: ErrorDetails, model: type[BaseModel]) -> str:
+def _sentence(item: ErrorDetails, known: list[str]) -> str:
     if item["type"] == "extra_forbidden":
-        return unknown_key(str(item["loc"][-1]), _known_keys(model, item["loc"][:-1]))
-    message = item["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
-    given = item["input"]
-    shown = repr(given) if isinstance(given, str | int | float | bool | type(None)) else type(given).__name__
+        return unknown_key(str(item["loc"][-1]), known)
     if item["type"] == "missing":
         return "is required"
-    if item["type"] == "value_error" and shown in message:
+    if item["type"] in ("model_type", "dict_type"):
+        message = "must be a mapping of keys"
+    else:
+        message = item["msg"].removeprefix("Value error, ")
+        message = message[:1].lower() + message[1:]
+    if item["type"] == "value_error":  # our own words, which name the value
         return message
+    given = item["input"]
+    shown = repr(given) if isinstance(given, str | int | float | bool | type(None)) else type(given).__name__
     return f"{message}, got {shown}"
 
 
@@ -65,12 +72,27 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
     return f"unknown key {key!r}; {hint}"
 
 
-def _known_keys(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
-    current: type[BaseModel] | None = model
-    for part in path:
-        if current is None or part not in current.model_fields:
-            return []
-        annotation = current.model_fields[str(part)].annotation
-        candidates = [annotation, *getattr(annotation, "__args__", ())]
-        current = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
-    return list(current.model_fields) if current else []
+def _locate(model: type[BaseModel], place: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
+    """The keys that lead to a place in a file, and the keys known beside the last of them.
+
+    Between keys pydantic names the branch of a union that it tried; nobody wrote that into a file.
+    """
+    here: Any = model
+    keys: list[str] = []
+    known: list[str] = []
+    for part in place:
+        branches = [branch for branch in get_args(here) if branch is not NoneType] if _is_union(here) else [here]
+        if len(branches) > 1:
+            here = next((b for b in branches if str(part).startswith(getattr(b, "__name__", "?"))), None)
+            continue
+        here = branches[0]
+        fields = here.model_fields if isinstance(here, type) and issubclass(here, BaseModel) else {}
+        keys.append(str(part) if str(part).isprintable() else repr(part))
+        known = list(fields)
+        inside = get_args(here)[-1:] or (None,)
+        here = fields[str(part)].annotation if str(part) in fields else inside[0]
+    return keys, known
+
+
+def _is_union(annotation: Any) -> bool:
+    return get_origin(annotation) in (Union, UnionType)

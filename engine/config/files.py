@@ -32,8 +32,10 @@ def _read_yaml(text: str, *, source: str) -> Any:
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = " ".join(str(error.problem or error.context or "not valid").split())
         raise JobError({"": f"{where}not YAML: {problem}"}, source=source) from None
-    except YAMLError as error:
+    except (YAMLError, ValueError) as error:  # a ValueError comes from a value such as 2024-13-01
         raise JobError({"": f"not YAML: {' '.join(str(error).split())}"}, source=source) from None
+    except RecursionError:
+        raise JobError({"": "is nested too deeply for a job"}, source=source) from None
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -72,7 +74,11 @@ def parse_job(text: str, settings: list[str] | None = None, *, source: str = "jo
         document = {}
     if not isinstance(document, dict):
         raise JobError({"": f"must be a mapping of keys, got {type(document).__name__}"}, source=source)
-    return check_job(apply_settings(document, settings or []), source=source)
+    try:
+        document = apply_settings(document, settings or [])
+    except RecursionError:  # an anchor inside itself
+        raise JobError({"": "is nested too deeply for a job"}, source=source) from None
+    return check_job(document, source=source)
 
 
 def check_job(document: dict[str, Any], *, source: str = "job") -> Job:

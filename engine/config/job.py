@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 ARMS_AVAILABLE = ("no_borrow", "colocated")
 """Arms this version runs; the other names of the design are known and refused by name."""
@@ -20,18 +19,26 @@ MAX_STALENESS = 16.0
 OVERSUBSCRIBED_WORKERS_PER_CORE = 4
 """More than this and a worker's start-up alone outlasts a small run."""
 
-SENTENCE = "must be one of {allowed}, got {value!r}"
+Scalar = int | float | str | bool
 
 
 class Strict(BaseModel):
-    """Unknown keys are errors; nothing rewrites a job at run time."""
+    """Unknown keys are errors, true is no number and infinity no value; nothing rewrites a job at run time."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        kinds = get_args(annotation := cls.model_fields[str(info.field_name)].annotation) or (annotation,)
+        if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
+            raise ValueError(f"must be a number, got {value!r}")
+        return value
 
 
 def _one_of(value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise ValueError(SENTENCE.format(allowed=", ".join(allowed), value=value))
+        raise ValueError(f"must be one of {', '.join(allowed)}, got {value!r}")
     return value
 
 
@@ -52,10 +59,7 @@ class Partition(Strict):
 def _partition(value: Any) -> Any:
     if value is None or value == "auto":
         return "auto"
-    if isinstance(value, str):
-        match = re.fullmatch(r"(\d+):(\d+)", value.strip())
-        if not match:
-            raise ValueError(f'must be "auto" or "ROLLOUT:TRAIN" such as "12:4", got {value!r}')
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d+):(\d+)", value.strip())):
         return {"rollout": int(match[1]), "train": int(match[2])}
     if not isinstance(value, dict | Partition):
         raise ValueError(f'must be "auto" or "ROLLOUT:TRAIN" such as "12:4", got {value!r}')
@@ -96,7 +100,7 @@ class ModelConfig(Strict):
 class TaskConfig(Strict):
     source: str = "reasoning_gym:chain_sum"
     """`reasoning_gym:DATASET`."""
-    params: dict[str, int | float | str | bool | list[Any]] = Field(default_factory=dict)
+    params: dict[str, Scalar | list[Scalar | list[Scalar]]] = Field(default_factory=dict)
     """Keyword arguments of the reasoning-gym data set."""
     reward: str = "scorer"
     """`scorer`: 1 iff the data set's own scorer gives 1.0; `exact`: 1 iff the answer is the text itself."""
@@ -132,6 +136,10 @@ class EvalConfig(Strict):
     """First and last evaluation are repeated with answers made to start with this text: a control, reported apart."""
 
 
+Beta = Annotated[float, Field(ge=0, lt=1)]
+"""How much of a running average is kept at each step."""
+
+
 class AlgorithmConfig(Strict):
     group_size: int = Field(8, ge=2)
     """Responses per prompt."""
@@ -143,7 +151,7 @@ class AlgorithmConfig(Strict):
     lr_warmup_steps: int = Field(0, ge=0)
     lr_final_fraction: float = Field(0.0, ge=0, le=1)
     """Fraction of the learning rate that the linear schedule ends at."""
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
     weight_decay: float = Field(0.0, ge=0)
     max_grad_norm: float = Field(1.0, gt=0)
     clip_low: float = Field(0.2, ge=0, lt=1)
@@ -194,13 +202,6 @@ class ScheduleConfig(Strict):
         if value in ARMS_PLANNED:
             raise ValueError(f"arm {value!r} does not exist yet; available: {', '.join(ARMS_AVAILABLE)}")
         return _one_of(value, ARMS_AVAILABLE)
-
-    @field_validator("staleness")
-    @classmethod
-    def _finite(cls, value: float) -> float:
-        if not math.isfinite(value):
-            raise ValueError(f"must be a finite number, got {value!r}")
-        return value
 
     @field_validator("deterministic")
     @classmethod
@@ -257,12 +258,12 @@ class DevicesConfig(Strict):
             raise ValueError(f"device kind {value!r} does not run yet; available: cpu")
         return _one_of(value, ("cpu",))
 
-    @field_validator("count")
+    @field_validator("count", mode="before")
     @classmethod
-    def _count(cls, value: int | str) -> int | str:
-        if isinstance(value, int) and value < 1:
-            raise ValueError(f'must be "auto" or at least 1, got {value!r}')
-        return value
+    def _count(cls, value: Any) -> Any:
+        if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+            return value
+        raise ValueError(f'must be "auto" or at least 1, got {value!r}')
 
     @field_validator("partition", mode="before")
     @classmethod

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from engine import checkpoints
 from engine.config import Job
+from engine.ledger_check import Life
 from engine.run.applier import Applier
 from engine.run.book import Book
 from engine.run.publication import Publication
@@ -44,8 +45,8 @@ class Observer:
         """Devices whose models are in memory."""
         self.closed: set[int] = set()
         """Devices whose ledger is closed."""
-        self.life: dict[int, tuple[float, float]] = {}
-        """Device -> begin and end of its ledger as the worker gave them."""
+        self.life: dict[int, Life] = {}
+        """Device -> its ledger's bounds as the worker gave them."""
         self.failed: dict[int, str] = {}
         """Device -> why it failed."""
         self.progress: tuple[str, float] | None = None
@@ -94,9 +95,9 @@ class Observer:
             case msg.Failed(error=error, traceback=traceback):
                 self.failed[device] = error
                 self._recorder.log(now, traceback, level="error", device=device)
-            case msg.Closed(started_at=began, ended_at=ended):
+            case msg.Closed():
                 self.closed.add(device)
-                self.life[device] = (began, ended)
+                self.life[device] = Life(began=event.started_at, ended=event.ended_at, other_cpu_s=event.other_cpu_s)
 
     def _ready(self, device: int, event: msg.Ready, now: float) -> None:
         self.ready.add(device)

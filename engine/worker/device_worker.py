@@ -57,7 +57,7 @@ class DeviceWorker:
 
     def __init__(self, spec: msg.WorkerSpec, make_roles: RolesFactory) -> None:
         self.spec = spec
-        self.ledger = Ledger(clock=self.now, cpu_clock=time.process_time)
+        self.ledger = Ledger(clock=self.now, thread_cpu=time.thread_time, process_cpu=time.process_time)
         self._make_roles = make_roles
         self._inbox: queue.SimpleQueue[msg.Command] = queue.SimpleQueue()
         self._next_batch = 0
@@ -120,6 +120,7 @@ class DeviceWorker:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        self.ledger.begin()
         self.emit(msg.Started(pid=os.getpid(), at=self.ledger.started_at))
         try:
             roles = self._make_roles(self)
@@ -140,7 +141,10 @@ class DeviceWorker:
         finally:
             ended = self.ledger.close()
             with self._changed:
-                self._events.append(msg.Closed(started_at=self.ledger.started_at, ended_at=ended))
+                closed = msg.Closed(
+                    started_at=self.ledger.started_at, ended_at=ended, other_cpu_s=self.ledger.other_cpu_s
+                )
+                self._events.append(closed)
                 self._closed = self._urgent = True
                 self._changed.notify_all()
 

@@ -1,7 +1,8 @@
 """A device's life as a gapless sequence of spans, closed from the worker's own clock.
 
 A span ends at the very reading of the clock at which the next one begins, so nothing has to be filled in afterwards.
-Each span carries the CPU seconds of the whole process between its ends: a second witness to what the device did.
+Each span carries the CPU seconds of the work thread between its ends: a second witness to what the device did. What the
+rest of the process took (transport, mostly) is measured over the whole life, so that work in a hidden thread shows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class WorkerSpan(NamedTuple):
     step: int | None
     """Step the work belongs to, where it belongs to one."""
     cpu_s: float
-    """CPU seconds of the process within the span."""
+    """CPU seconds of the work thread within the span."""
     ref: str | None
     """Group or chunk, where there is one."""
 
@@ -49,18 +50,34 @@ class OpenSpan(NamedTuple):
 class Ledger:
     """`enter` closes the open span and opens the next one at the same instant.
 
-    One thread enters; another may `take` and look at `open` at any time.
+    The work thread begins, enters and closes; another may `take` and look at `open` at any time. `thread_cpu` must read
+    the clock of the thread that calls, `process_cpu` that of the whole process (both in seconds).
     """
 
-    def __init__(self, *, clock: Callable[[], float], cpu_clock: Callable[[], float]) -> None:
+    def __init__(
+        self, *, clock: Callable[[], float], thread_cpu: Callable[[], float], process_cpu: Callable[[], float]
+    ) -> None:
         self._clock = clock
-        self._cpu_clock = cpu_clock
+        self._thread_cpu = thread_cpu
+        self._process_cpu = process_cpu
         self._closed: deque[WorkerSpan] = deque()
         self._ref: str | None = None
-        self._cpu_since = cpu_clock()
+        self._cpu_since = self._thread_began = self._process_began = 0.0
         self.started_at = clock()
         self.open = OpenSpan(kind="startup", role=None, version=None, step=None, since=self.started_at)
         """The span that has not ended."""
+
+    def begin(self) -> None:
+        """The life begins now, in the thread that calls."""
+        self.started_at = self._clock()
+        self.open = OpenSpan(kind="startup", role=None, version=None, step=None, since=self.started_at)
+        self._cpu_since = self._thread_began = self._thread_cpu()
+        self._process_began = self._process_cpu()
+
+    @property
+    def other_cpu_s(self) -> float:
+        """CPU seconds of all other threads of the process since `begin`; asked by the work thread."""
+        return (self._process_cpu() - self._process_began) - (self._thread_cpu() - self._thread_began)
 
     def enter(
         self,
@@ -86,7 +103,7 @@ class Ledger:
         return [self._closed.popleft() for _ in range(len(self._closed))]
 
     def _cut(self, kind: str, role: str | None, version: int | None, step: int | None, ref: str | None) -> None:
-        now, cpu, was = self._clock(), self._cpu_clock(), self.open
+        now, cpu, was = self._clock(), self._thread_cpu(), self.open
         if now > was.since:
             span = WorkerSpan(
                 t0=was.since,

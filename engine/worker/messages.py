@@ -307,7 +307,11 @@ class Closed:
     """The ledger is closed; nothing follows."""
 
     started_at: float
+    """Unix seconds."""
     ended_at: float
+    """Unix seconds."""
+    other_cpu_s: float
+    """CPU seconds of the process outside its work thread."""
 
 
 Event = (

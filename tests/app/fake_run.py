@@ -218,10 +218,15 @@ def _group(run_id: str, step: int, index: int, end: float, rng: random.Random) -
     )
 
 
+def open_writer(folder: DataDir, now: float) -> TelemetryWriter:
+    """A writer for which it is `now`, or retention would delete what was written as of another time."""
+    return TelemetryWriter(folder.telemetry_db, clock=lambda: now)
+
+
 def write_folder(root: Path, *, now: float = NOW, beat_age_s: float = 0.5, **run: Any) -> DataDir:
     """A data folder with one engine and one run."""
     folder = DataDir(root)
-    writer = TelemetryWriter(folder.telemetry_db)
+    writer = open_writer(folder, now)
     write_engine(writer, now=now, beat_age_s=beat_age_s)
     write_run(writer, now=now, **run)
     writer.close()

@@ -192,7 +192,9 @@ class Device:
 
     def ship(self, command: msg.ShipGradient) -> None:
         self.check_step(command.step)
-        self.emit(msg.GradientShipped(step=command.step, handle=(self.spec.device, command.step, tuple(self.accumulated))))
+        self.emit(
+            msg.GradientShipped(step=command.step, handle=(self.spec.device, command.step, tuple(self.accumulated)))
+        )
 
     def finish_step(self, command: msg.FinishStep) -> None:
         self.check_step(command.step)
@@ -240,7 +242,7 @@ class Device:
         self.closed = True
         self.active.clear()
         self.inbox.clear()
-        self.emit(msg.Closed(started_at=BEGIN, ended_at=self.workers.clock.now))
+        self.emit(msg.Closed(started_at=BEGIN, ended_at=self.workers.clock.now, other_cpu_s=0.0))
 
 
 HANDLERS: dict[type, Callable[[Device, Any], None]] = {
@@ -420,4 +422,3 @@ class RecordingRecorder:
 
     def eval(self, *, step: int, name: str, accuracy: float, items: int, at: float) -> None:
         self.evals.append((step, name))
-

@@ -9,6 +9,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,11 @@ class SimulatedRun:
     def book(self) -> Any:
         return self.run.book
 
+    @property
+    def at_rest(self) -> bool:
+        """Nothing new may be handed out."""
+        return bool(self.book.paused or self.book.stopping)
+
     def at(self, seconds: float, action: Callable[[], None]) -> None:
         """The operator does something `seconds` after the start, unless the run is over."""
 
@@ -145,11 +151,11 @@ class SimulatedRun:
                 allowed = (replica.version + 1) * book.B + math.floor(book.bound.staleness * book.B + 1e-9)
                 assert book.started + count - book.excluded <= allowed, f"{action}: {self.describe()}"
             case act.TakeGroups(group_ids=ids):
-                assert not (book.paused or book.stopping), f"{action} while paused or stopping"
+                assert not self.at_rest, f"{action} while paused or stopping"
                 self.taken.update(ids)
             case act.TrainChunk(device=device, group_ids=ids):
                 trainer = book.train[device]
-                assert not (book.paused or book.stopping), f"{action} while paused or stopping"
+                assert not self.at_rest, f"{action} while paused or stopping"
                 assert trainer.ready
                 assert trainer.busy in (None, "chunk"), f"{action} to a device that is on {trainer.busy}"
                 assert len(trainer.chunks) < 2, f"{action} to a device that holds {len(trainer.chunks)} chunks"
@@ -157,12 +163,12 @@ class SimulatedRun:
                 if self.job.schedule.consume_resolved == "whole_batch" and self.job.schedule.arm != "colocated":
                     assert len(book.step.taken) == book.B, "a whole-batch trainer began on a partial batch"
             case act.Evaluate(device=device) | act.ShipGradient(device=device):
-                assert not (book.paused or book.stopping), f"{action} while paused or stopping"
+                assert not self.at_rest, f"{action} while paused or stopping"
                 assert book.train[device].busy is None, f"{action} to a device that is on {book.train[device].busy}"
             case act.Checkpoint(device=device):
                 assert book.train[device].busy is None, f"{action} to a device that is on {book.train[device].busy}"
             case act.FinishStep(devices=devices):
-                assert not (book.paused or book.stopping), f"{action} while paused or stopping"
+                assert not self.at_rest, f"{action} while paused or stopping"
                 assert devices == tuple(book.train)
                 assert all(trainer.busy is None for trainer in book.train.values())
                 assert book.step.trained == len(book.step.taken) == book.B
@@ -188,7 +194,7 @@ class SimulatedRun:
 
     def _check_history(self) -> None:
         states = self.recorder.states
-        assert all(after in TRANSITIONS[before] for before, after in zip(states, states[1:], strict=False)), states
+        assert all(after in TRANSITIONS[before] for before, after in pairwise(states)), states
         assert self.run.state in words.TERMINAL
         for step, row in self.recorder.steps:
             self._check_step(step)
@@ -236,6 +242,4 @@ def items_are_those_of_the_order(groups: list[Group], job: Job) -> bool:
     from engine.learning.data_order import DataOrder
 
     order = DataOrder(size=job.task.items, seed=job.seed, shuffle=job.task.shuffle)
-    return all(
-        group.finished is not None and group.finished.item == order.item_at(group.index)[2] for group in groups
-    )
+    return all(group.finished is not None and group.finished.item == order.item_at(group.index)[2] for group in groups)

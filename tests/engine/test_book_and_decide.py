@@ -125,7 +125,9 @@ def check_checkpoints(run: SimulatedRun) -> None:
     """Every N steps, after the last one, and where a run was stopped; the newest ones are kept."""
     job, begin, reached = run.job, run.start.version, run.book.step.version
     every = job.checkpoint.every_steps
-    due = {v for v in range(begin + 1, reached + 1) if every and v % every == 0} | ({reached} if reached > begin else set())
+    due = {v for v in range(begin + 1, reached + 1) if every and v % every == 0} | (
+        {reached} if reached > begin else set()
+    )
     assert [saved.step for saved in run.run.observer.saved] == sorted(due), run.describe()
     kept = [version for version, _ in checkpoints.checkpoints(run.folder)]
     assert kept == sorted(due)[-job.checkpoint.keep :]

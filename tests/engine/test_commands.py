@@ -1,4 +1,4 @@
-"""Operator commands on one run through a real mailbox: refused with a reason, or accepted and answered when effective."""
+"""Operator commands on one run through a real mailbox: refused with a reason, or answered when they take effect."""
 
 from __future__ import annotations
 
@@ -348,7 +348,9 @@ def test_a_command_made_for_another_configuration_is_refused(kind: str, make_run
     assert run.answer(run.send("staleness", {"staleness": 0.5}, expected=0)).state == "accepted"
     answer = run.answer(run.send(kind, {"staleness": 0.25}, expected=0))
     assert answer.state == "rejected"
-    assert (answer.answer or "").startswith("the run was changed since this was prepared (its configuration is version 1")
+    assert (answer.answer or "").startswith(
+        "the run was changed since this was prepared (its configuration is version 1"
+    )
     assert run.answer(run.send(kind, {"staleness": 0.25}, expected=1)).state == "accepted"
 
 

@@ -1,0 +1,275 @@
+"""An operator's whole visit, in a real Chromium against the real service: launch, watch, zoom, steer, stop."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from engine.config import dump_job
+from storage.paths import DataDir
+from tests.e2e.service import small_job, wait_for
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+STEP_MS = 60_000
+"""Longest wait for anything on the page."""
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
+]
+
+
+class Service:
+    """`bidirl serve` on a folder and port of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.data = DataDir(root)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        bidirl = Path(sys.executable).parent / "bidirl"
+        with (root / "serve.out").open("wb") as out:
+            self.process = subprocess.Popen(
+                [str(bidirl), "serve", "--port", str(self.port), "--data-dir", str(root)],
+                cwd=root,
+                stdout=out,
+                stderr=out,
+                env=os.environ | {"BIDIRL_USER": "operator"},
+            )
+        wait_for("the page", self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=1) as response:
+                return bool(response.status == 200)
+        except OSError:
+            return False
+
+    def sql(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        connection = sqlite3.connect(f"file:{self.data.telemetry_db}?mode=ro", uri=True, timeout=5)
+        try:
+            return connection.execute(query, values).fetchall()
+        finally:
+            connection.close()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    running = Service(tmp_path_factory.mktemp("serve"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def page(service: Service, tmp_path: Path) -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        opened = browser.new_page(viewport={"width": 1440, "height": 900})
+        opened.set_default_timeout(STEP_MS)
+        expect.set_options(timeout=STEP_MS)
+        yield opened
+        browser.close()
+
+
+def settle(page: Page) -> None:
+    """No part of the page is a placeholder any more."""
+    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
+
+
+def host(page: Page, card: str) -> Any:
+    """The live chart inside a card."""
+    return page.locator(f".st-key-{card} .blc").first
+
+
+def attribute(page: Page, card: str, name: str) -> str:
+    return host(page, card).get_attribute(f"data-{name}") or ""
+
+
+def wait_ticks(page: Page, card: str, more: int) -> None:
+    """The chart is redrawn `more` times."""
+    begin = int(attribute(page, card, "tick") or 0)
+    wait_for(f"{more} redraws of {card}", lambda: int(attribute(page, card, "tick") or 0) >= begin + more)
+
+
+def plotted_rewards(page: Page) -> int:
+    """Points of the first trace of the learning chart."""
+    script = "() => { const p = document.querySelector('.st-key-learning .js-plotly-plot');"
+    return page.evaluate(script + " return p && p.data ? Math.max(...p.data.map(t => (t.y || []).length), 0) : 0; }")
+
+
+def launch(page: Page, service: Service) -> str:
+    """Through the Launch page: YAML, then a field that is first wrong and then right."""
+    page.goto(f"{service.url}/launch")
+    settle(page)
+    page.get_by_role("tab", name="YAML").click()
+    text = dump_job(small_job("algorithm.steps=5000", "checkpoint.every_steps=0", "name=visit"))
+    page.get_by_label("Job file").fill(text)
+    page.get_by_label("Job file").press("Control+Enter")
+    page.get_by_role("tab", name="Form").click()
+    field = page.get_by_label("Staleness, versions")
+    field.fill("-1")
+    field.press("Enter")
+    expect(page.locator(".st-key-problem_schedule_staleness")).to_contain_text("greater than or equal to 0")
+    expect(page.locator(".st-key-launch_send button")).to_be_disabled()
+    field.fill("2")
+    field.press("Enter")
+    expect(page.locator(".st-key-problem_schedule_staleness")).to_have_count(0)
+    page.locator(".st-key-launch_send button").click()
+    expect(page.locator(".st-key-launch_state")).to_contain_text("Launched as")
+    page.get_by_role("link", name=re.compile("Watch .* live")).click()
+    page.wait_for_url(re.compile(r"run=visit-"))
+    match = re.search(r"run=([^&]+)", page.url)
+    assert match is not None
+    return match[1]
+
+
+def command(page: Page, what: str, state: str) -> None:
+    """The newest command as the page shows it."""
+    expect(page.locator(".st-key-last_command")).to_contain_text(re.compile(f"{what}.*{state}"))
+
+
+def shown_numbers(page: Page) -> dict[str, float]:
+    """The exact figures behind the five cards."""
+    cards = page.locator("[data-key]")
+    return {
+        str(cards.nth(i).get_attribute("data-key")): float(cards.nth(i).get_attribute("data-value") or "nan")
+        for i in range(cards.count())
+    }
+
+
+def numbers_from_sql(service: Service, run_id: str) -> dict[str, float]:
+    """The same five from the raw rows, by the definitions of the design and nothing else."""
+    begin, end, buffer = service.sql(
+        "SELECT training_at, measured_until, buffer_groups FROM runs WHERE run_id = ?", run_id
+    )[0]
+    last = service.sql("SELECT max(t1) FROM spans WHERE run_id = ?", run_id)[0][0]
+
+    def seconds(low: float, high: float, *, idle: bool) -> float:
+        where = "kind = 'idle'" if idle else "1"
+        query = f"SELECT sum(min(t1, ?) - max(t0, ?)) FROM spans WHERE run_id = ? AND t1 > ? AND t0 < ? AND {where}"
+        return service.sql(query, high, low, run_id, low, high)[0][0] or 0.0
+
+    steps = service.sql(
+        "SELECT prompt_tokens + response_tokens, t_end - t_start, lag_json FROM steps WHERE run_id = ? ORDER BY step",
+        run_id,
+    )
+    low = max(begin, last - 300)
+    staleness = service.sql("SELECT staleness FROM runs WHERE run_id = ?", run_id)[0][0]
+    tail = math.ceil(staleness)
+    steady = steps[max(1, tail) : len(steps) - tail]
+    lags = [
+        int(group[0])
+        for group in service.sql(
+            "SELECT lag FROM groups WHERE run_id = ? AND step > ? ORDER BY lag", run_id, len(steps) - 20
+        )
+    ]
+    return {
+        "busy": 1 - seconds(low, last, idle=True) / seconds(low, last, idle=False),
+        "idle": seconds(begin, end or last, idle=True),
+        "tokens": sum(row[0] for row in steady) / sum(row[1] for row in steady),
+        "lag": lags[math.ceil(0.95 * len(lags)) - 1],
+        "buffer": buffer,
+    }
+
+
+def test_an_operator_launches_watches_zooms_steers_and_stops_a_real_job(service, page, tmp_path):
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    run_id = launch(page, service)
+
+    # the timeline ticks and the reward moves
+    wait_ticks(page, "timeline", 2)
+    wait_for("rewards on the page", lambda: plotted_rewards(page) >= 3)
+    before = plotted_rewards(page)
+    wait_for("more rewards on the page", lambda: plotted_rewards(page) > before)
+
+    # a zoom is kept over refreshes, and the chart is never made anew
+    mount = attribute(page, "timeline", "mount")
+    area = host(page, "timeline").locator(".nsewdrag").first.bounding_box()
+    assert area is not None
+    page.mouse.move(area["x"] + area["width"] * 0.55, area["y"] + area["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(area["x"] + area["width"] * 0.8, area["y"] + area["height"] / 2, steps=5)
+    page.mouse.up()
+    wait_for("the zoom", lambda: attribute(page, "timeline", "zoomed") == "true")
+    viewport = attribute(page, "timeline", "viewport")
+    wait_ticks(page, "timeline", 3)
+    assert attribute(page, "timeline", "viewport") == viewport
+    assert attribute(page, "timeline", "mount") == mount
+    page.screenshot(path=tmp_path / "zoomed.png", full_page=True)
+
+    # staleness is lowered: said to be applied only when a step was made under it
+    field = page.get_by_label("Staleness, versions a group may be late")
+    field.fill("0.5")
+    field.press("Enter")
+    page.locator(".st-key-control_staleness_send button").click()
+    command(page, "staleness → 0.5", "was applied")
+    effective = service.sql("SELECT staleness_effective_step, staleness FROM runs WHERE run_id = ?", run_id)[0]
+    assert effective[1] == 0.5
+    bounds = service.sql("SELECT DISTINCT bound FROM groups WHERE run_id = ? AND step = ?", run_id, effective[0])
+    assert bounds == [(0.5,)]
+
+    page.get_by_role("button", name="Pause").click()
+    command(page, "pause", "was applied")
+    expect(page.locator(".st-key-status_line")).to_contain_text(re.compile("paused", re.IGNORECASE))
+    steps = service.sql("SELECT steps FROM runs WHERE run_id = ?", run_id)[0][0]
+    time.sleep(1)
+    assert service.sql("SELECT steps FROM runs WHERE run_id = ?", run_id)[0][0] == steps
+    page.get_by_role("button", name="Resume", exact=True).click()
+    command(page, "resume", "was applied")
+    wait_for(
+        "25 more steps", lambda: service.sql("SELECT steps FROM runs WHERE run_id = ?", run_id)[0][0] >= steps + 25
+    )
+
+    page.locator(".st-key-control_stop button").first.click()
+    page.locator(".st-key-control_stop_confirm button").click()
+    expect(page.locator(".st-key-status_line")).to_contain_text(re.compile("stopped", re.IGNORECASE))
+    expect(page.locator(".st-key-ledger")).to_be_visible()
+    settle(page)
+    wanted = numbers_from_sql(service, run_id)
+    wait_for("the final numbers", lambda: shown_numbers(page).get("idle") == pytest.approx(wanted["idle"], rel=0.01))
+    shown = shown_numbers(page)
+    assert shown == {key: pytest.approx(value, rel=0.01, abs=1e-6) for key, value in wanted.items()}
+    page.screenshot(path=tmp_path / "stopped.png", full_page=True)
+    assert errors == []
+
+    # the prompts and answers that were trained on
+    prompt = service.sql("SELECT prompt FROM groups WHERE run_id = ? AND state = 'consumed' LIMIT 1", run_id)[0][0]
+    assert prompt.startswith("State the final answer")
+    expect(page.locator(".st-key-samples")).to_be_visible()
+
+    # the run is among the past ones, with what it lost
+    page.goto(f"{service.url}/runs")
+    settle(page)
+    expect(page.locator(".st-key-runs_table")).to_be_visible()
+    expect(page.locator(".st-key-lost_by_run")).to_be_visible()
