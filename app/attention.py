@@ -7,40 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from app.attention_learning import no_signal_or_capped, reward_fell
+from app.card import Card
 from app.clock import PageClock, duration
-from app.key_figures import RECENT_STEPS, Sums, total
+from app.key_figures import Sums, total
 from storage.records import DeviceRow, EngineRow, RunRow, StepRow
 from storage.words import TERMINAL
 
 SHARE_WORTH_A_CARD = 0.05
 """A twentieth of a pool's time: less than that is within the noise of one step."""
 
-NO_SIGNAL_SHARE = 0.5
-"""When half of the groups teach nothing, half of the rollout work is lost."""
-
-CAPPED_SHARE = 0.05
-"""More than a twentieth of the tokens at the cap of the importance weights: the correction no longer corrects."""
-
 TURNS_RATIO = 2.0
 """Below this ratio of their waits neither stage is the slower one: the pools wait for each other's bursts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
-    """One finding."""
-
-    key: str
-    """Stable name."""
-    tone: str
-    """error, warning or info."""
-    icon: str
-    """A Material symbol."""
-    title: str
-    """What, with its number."""
-    text: str
-    """Where it comes from and what to do next."""
 
 
 def attention(
@@ -57,8 +36,8 @@ def attention(
     cards = [*_ended(run, state, engine, steps, clock), *_data(run, engine if state not in TERMINAL else None)]
     if state in ("running", "paused", "pausing"):
         cards += _waiting(run, devices, recent)
-        cards += _learning(steps)
-    return cards
+        cards += no_signal_or_capped(steps)
+    return cards + reward_fell(steps)
 
 
 def _ended(run: RunRow, state: str, engine: EngineRow | None, steps: Sequence[StepRow], clock: PageClock) -> list[Card]:
@@ -98,7 +77,7 @@ def _data(run: RunRow, engine: EngineRow | None) -> list[Card]:
                 tone="error",
                 icon="rule",
                 title=f"Ledger check failed: {problems[0]}",
-                text="Shares of time of this run are wrong by up to that much; see Ledger below.",
+                text="Do not trust this run's shares of time before you know why; all of the check is below.",
             )
         )
     if run.excluded:
@@ -196,36 +175,6 @@ def _pools(run: RunRow, held: float, starved: float) -> list[Card]:
             )
         ]
     return []
-
-
-def _learning(steps: Sequence[StepRow]) -> list[Card]:
-    last = steps[-RECENT_STEPS:]
-    groups = sum(s.groups for s in last)
-    silent = sum(s.no_signal for s in last)
-    cards = []
-    if groups and silent / groups >= NO_SIGNAL_SHARE:
-        cards.append(
-            Card(
-                key="no_signal",
-                tone="warning",
-                icon="signal_disconnected",
-                title=f"{silent / groups:.0%} of groups carried no signal",
-                text=f"All rewards of a group were equal, {silent} of {groups} groups in the last {len(last)} "
-                "steps. The task is too easy or too hard by now: change it, or raise the group size.",
-            )
-        )
-    capped = [c for s in last if isinstance(c := s.metrics.get("capped_share"), int | float)]
-    if capped and (mean := sum(capped) / len(capped)) >= CAPPED_SHARE:
-        cards.append(
-            Card(
-                key="capped",
-                tone="warning",
-                icon="vertical_align_top",
-                title=f"{mean:.0%} of tokens at the importance cap",
-                text="Rollouter and trainer disagree more than the correction can mend. Lower staleness.",
-            )
-        )
-    return cards
 
 
 def _share(sums: Sums, column: str) -> float:

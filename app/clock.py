@@ -68,7 +68,7 @@ def _two(big: int, big_unit: str, small: int, small_unit: str) -> str:
 def device_time(seconds: float) -> str:
     """Device-seconds in the unit a reader can weigh: "42 device-s", "3.1 device-min", "1.6 device-h"."""
     if seconds < 100:
-        return f"{seconds:.0f} device-s"
+        return f"{seconds:.1f} device-s" if seconds < 10 else f"{seconds:.0f} device-s"
     if seconds < 6000:
         return f"{seconds / 60:.1f} device-min"
     return f"{seconds / 3600:.1f} device-h"

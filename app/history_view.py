@@ -64,6 +64,7 @@ def _causes(frame: Frame, sums: Sums) -> Chart:
         label="Lost time by cause: " + ", ".join(f"{name} {device_time(value)}" for name, _, value in items),
         as_of=frame.read_at,
         frozen="" if frame.live else "whole run",
+        note="grey: overhead, not idle",
         table={
             "columns": ["cause", "device-seconds", "share"],
             "rows": [[name, f"{value:.2f}", f"{value / known:.2%}"] for name, _, value in items],

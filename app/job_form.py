@@ -101,6 +101,7 @@ def _yaml() -> YAML:
     # the round-trip reader keeps comments, order and the way numbers were written; it reads YAML 1.2 like the engine
     yaml = YAML(typ="rt", pure=True)
     yaml.width = 120
+    yaml.preserve_quotes = True
     return yaml
 
 
@@ -236,23 +237,22 @@ def check(text: str, *, cores: int | None) -> Checked:
 def plan_sentences(job: Job) -> list[str]:
     """What a job will do, in figures that follow from it alone."""
     algorithm, sampling = job.algorithm, job.sampling
-    responses = algorithm.prompts_per_step * algorithm.group_size
     pools = job.partition
     where = f"RollPool {pools.rollout}, TrainPool {pools.train}" if pools else "no pools, each device does both"
     bound = Bound(staleness=job.schedule.staleness_resolved, prompts_per_step=algorithm.prompts_per_step)
+    versions = f"{lag_limit(bound)} version{'' if lag_limit(bound) == 1 else 's'}"
     late = (
-        f"Staleness {bound.staleness:g}: groups are at most {lag_limit(bound)} versions late, "
-        f"{bound.start_allowance} may be started ahead."
-        if bound.start_allowance
-        else "Staleness 0: strictly on-policy, nothing is started ahead."
+        f"Staleness {bound.staleness:g}: at most {versions} late, {bound.start_allowance} groups may be started ahead."
     )
+    if bound.staleness == 0:
+        late = "Staleness 0: strictly on-policy, nothing is started ahead."
     if bound.staleness > 0 and not bound.start_allowance:
         late = f"Staleness {bound.staleness:g} with B={algorithm.prompts_per_step} lets no group start ahead: as if 0."
     evals = f"every {job.eval.every_steps} steps" if job.eval.every_steps else "before and after"
     consume = job.schedule.consume_resolved.replace("_", " ")
     return [
         f"{job.device_count} {job.devices.kind} devices: {where}; arm {job.schedule.arm}, {consume}.",
-        f"{algorithm.steps} steps: {algorithm.prompts_per_step} prompts x {algorithm.group_size} = {responses} texts.",
+        f"{algorithm.steps} steps of {algorithm.prompts_per_step} prompts x {algorithm.group_size} responses.",
         f"At most {sampling.max_response_tokens} new tokens each, {job.devices.rollout_slots} sequences at once.",
         late,
         f"Held-out accuracy on {job.eval.items} items {evals}." if job.eval.items else "No held-out evaluation.",

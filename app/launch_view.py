@@ -100,7 +100,7 @@ def _choice(value: str) -> str:
 
 
 def _problem(sentence: str) -> None:
-    st.caption(f":red[{symbol('error')} {literal(sentence)}]")
+    st.markdown(f":small[:red[{symbol('error')} {literal(sentence)}]]")
 
 
 def editor(checked: Checked) -> None:

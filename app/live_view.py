@@ -8,7 +8,8 @@ from dataclasses import asdict
 import streamlit as st
 
 from app import detail, states
-from app.attention import Card, attention
+from app.attention import attention
+from app.card import Card
 from app.clock import PageClock, duration
 from app.figures.timeline import timeline
 from app.key_figures import busy_over_time, five_numbers, total
@@ -96,7 +97,7 @@ def _open_row(frame: Frame, click: dict[str, object]) -> None:
     key = frame.rows[round(y)].key
     slot = f"_opened:{frame.run.run_id}"
     st.session_state[slot] = None if key.startswith("device:") else key
-    st.rerun(scope="fragment")
+    st.rerun()
 
 
 def _summary(frame: Frame) -> str:

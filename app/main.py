@@ -23,6 +23,7 @@ PAGES = (
 
 STYLE = """
 .stMainBlockContainer { padding: 4.2rem 2.5rem 4rem; max-width: 1560px; margin: 0 auto; }
+.st-key-launch_yaml textarea { font-family: var(--st-code-font, ui-monospace, monospace); font-size: .85rem; }
 """
 
 # an icon of our own: a Material one would be fetched from outside

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app.clock import PageClock, duration
+from app.markup import literal
 from app.status import symbol
 from storage.reader import TelemetryReader
 from storage.records import GroupRow, RunRow
@@ -23,7 +24,7 @@ def samples(reader: TelemetryReader, run: RunRow, clock: PageClock) -> None:
     head[4].button("Newest", icon=symbol("refresh"), key="samples_refresh", width="stretch")
     step, problem = parse_step(step_text)
     if problem:
-        head[0].caption(f":red[{problem}]")
+        head[0].markdown(f":small[:red[{literal(problem)}]]")
     groups = reader.groups(
         run.run_id,
         step=step,

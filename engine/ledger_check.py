@@ -1,8 +1,8 @@
 """The check of the ledger of device time that closes every run (design.md section 8).
 
-Reads the spans that were stored, so it also finds what was lost on the way: a device's spans must add up to its life
-without gap or overlap, and on cpu devices the CPU seconds must agree with what the spans claim. Those are of the work
-thread; the other threads of a worker carry commands and reports, and must not carry work.
+The account is kept while the run goes on, so it does not matter how long that was. A device's spans must add up to its life
+without gap or overlap, telemetry must hold as much, and on cpu devices the CPU seconds must agree with what the spans claim.
+Those are of the work thread; the other threads of a worker carry commands and reports, and must not carry work.
 """
 
 from __future__ import annotations
@@ -42,16 +42,60 @@ class Life:
     """CPU seconds of the process outside its work thread."""
 
 
-def check(spans: Iterable[Span], life: Mapping[int, Life], *, cpu_witness: bool) -> dict[str, Any]:
+@dataclass(slots=True)
+class DeviceAccount:
+    """Running sums over the spans of one device, in the order they were closed; seconds."""
+
+    began: float
+    """Unix seconds at which the first span began."""
+    until: float
+    """Unix seconds at which the newest one ended."""
+    gap_s: float = 0.0
+    """Time between spans that is missing or counted twice."""
+    busy_s: float = 0.0
+    idle_s: float = 0.0
+    busy_cpu_s: float = 0.0
+    idle_cpu_s: float = 0.0
+
+    def add(self, span: Span) -> None:
+        self.gap_s += abs(span.t0 - self.until)
+        self.until = span.t1
+        if span.kind == "idle":
+            self.idle_s += span.seconds
+            self.idle_cpu_s += span.cpu_s or 0.0
+        else:
+            self.busy_s += span.seconds
+            self.busy_cpu_s += span.cpu_s or 0.0
+
+
+class Account:
+    """The running account of a run: as long as the run may be, it keeps a few sums a device."""
+
+    def __init__(self) -> None:
+        self.devices: dict[int, DeviceAccount] = {}
+
+    def add(self, spans: Iterable[Span]) -> None:
+        """The next spans of some devices, oldest first for each."""
+        for span in spans:
+            device = self.devices.get(span.device)
+            if device is None:
+                device = self.devices[span.device] = DeviceAccount(began=span.t0, until=span.t0)
+            device.add(span)
+
+
+def check(
+    account: Account, life: Mapping[int, Life], *, cpu_witness: bool, stored_s: Mapping[int, float] | None = None
+) -> dict[str, Any]:
     """The check as stored with the run.
 
-    `life`: device -> its worker's own account. `cpu_witness`: whether CPU seconds mean anything
-    (false where cores are shared by several workers). Returns `ok`, the worst figures and one entry a device.
+    `life`: device -> its worker's own account of it. `cpu_witness`: whether CPU seconds mean anything (false where
+    cores are shared by several workers). `stored_s`: device -> seconds that telemetry holds of it. Returns `ok`,
+    `problems`, the worst figures and one entry a device.
     """
-    by_device: dict[int, list[Span]] = {device: [] for device in life}
-    for span in spans:
-        by_device.setdefault(span.device, []).append(span)
-    devices = {device: _device(by_device[device], life.get(device)) for device in sorted(by_device)}
+    devices = {
+        device: _figures(account.devices.get(device), life.get(device), (stored_s or {}).get(device))
+        for device in sorted({*account.devices, *life})
+    }
     wall_s = sum(d["wall_s"] for d in devices.values())
     busy_s = sum(d["busy_s"] for d in devices.values())
     idle_s = sum(d["idle_s"] for d in devices.values())
@@ -68,26 +112,27 @@ def check(spans: Iterable[Span], life: Mapping[int, Life], *, cpu_witness: bool)
     }
 
 
-def _device(spans: list[Span], life: Life | None) -> dict[str, float]:
-    spans = sorted(spans, key=lambda span: span.t0)
+def _figures(account: DeviceAccount | None, life: Life | None, stored_s: float | None) -> dict[str, float]:
+    if account is None:
+        begin = life.began if life else 0.0
+        account = DeviceAccount(began=begin, until=begin)
     if life is None:  # the worker died: its spans are all there is
-        ends = (spans[0].t0, spans[-1].t1) if spans else (0.0, 0.0)
-        life = Life(began=ends[0], ended=ends[1], other_cpu_s=0.0)
-    begin, end = life.began, life.ended
-    edges = [begin, *(t for span in spans for t in (span.t0, span.t1)), end]
-    gap = sum(abs(edges[i + 1] - edges[i]) for i in range(0, len(edges), 2))
-    wall = end - begin
-    busy = [span for span in spans if span.kind != "idle"]
-    idle = [span for span in spans if span.kind == "idle"]
-    return {
+        life = Life(began=account.began, ended=account.until, other_cpu_s=0.0)
+    wall = life.ended - life.began
+    gap = account.gap_s + abs(account.began - life.began) + abs(life.ended - account.until)
+    figures = {
         "wall_s": wall,
         "gap_fraction": gap / wall if wall > 0 else 1.0,
-        "busy_s": sum(span.seconds for span in busy),
-        "idle_s": sum(span.seconds for span in idle),
-        "busy_cpu_s": sum(span.cpu_s or 0.0 for span in busy),
-        "idle_cpu_s": sum(span.cpu_s or 0.0 for span in idle),
+        "busy_s": account.busy_s,
+        "idle_s": account.idle_s,
+        "busy_cpu_s": account.busy_cpu_s,
+        "idle_cpu_s": account.idle_cpu_s,
         "other_cpu_s": life.other_cpu_s,
     }
+    if stored_s is not None:
+        known = account.busy_s + account.idle_s
+        figures["unstored_fraction"] = abs(known - stored_s) / known if known > 0 else 0.0
+    return figures
 
 
 def _problems(device: int, figures: dict[str, float], cpu_witness: bool) -> list[str]:
@@ -96,6 +141,11 @@ def _problems(device: int, figures: dict[str, float], cpu_witness: bool) -> list
         found.append(
             f"device {device}: spans miss or double {figures['gap_fraction']:.2%} of its wall time, allowed are "
             f"{MAX_GAP_FRACTION:.1%}"
+        )
+    if figures.get("unstored_fraction", 0.0) > MAX_GAP_FRACTION:
+        found.append(
+            f"device {device}: telemetry differs from its spans by {figures['unstored_fraction']:.2%} of their time, "
+            f"allowed are {MAX_GAP_FRACTION:.1%}"
         )
     if not cpu_witness:
         return found

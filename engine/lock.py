@@ -31,9 +31,14 @@ def lock(data: DataDir) -> IO[str]:
 
 
 def is_locked(data: DataDir) -> bool:
-    """Whether an engine lives on this folder."""
+    """Whether an engine lives on this folder. Looking creates and changes nothing."""
     try:
-        lock(data).close()
-    except EngineRunning:
-        return True
+        file = data.lock.open(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
     return False

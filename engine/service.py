@@ -260,9 +260,13 @@ class Service:
         with TelemetryReader(self._data.telemetry_db) as reader:
             stored = reader.run(run.run_id)
             assert stored is not None, f"run {run.run_id} vanished from the database"
-            spans = reader.spans(run.run_id, stored.started_at or 0.0, ended_at)
-            witness = run.job.devices.kind == "cpu" and not run.job.devices.oversubscribe
-            ledger = ledger_check.check(spans, run.observer.life, cpu_witness=witness)
+            sums = reader.kind_seconds(run.run_id, stored.started_at or 0.0, ended_at, quick=True)
+            ledger = ledger_check.check(
+                run.recorder.account,
+                run.observer.life,
+                cpu_witness=run.job.devices.kind == "cpu" and not run.job.devices.oversubscribe,
+                stored_s={device: sum(columns.values()) for device, columns in sums.items()},
+            )
             final = {"state": run.state, "ended_at": ended_at, "error": run.error, "ledger": ledger}
             result = results.build(reader, stored, now=ended_at, engine=self._engine_share(run.run_id), **final)
         for problem in ledger["problems"]:

@@ -95,7 +95,7 @@ def lost_time(seconds: Mapping[str, float]) -> list[tuple[str, str, float]]:
         if (cause := column.removeprefix("idle_"))
     ]
     found += [
-        (f"{palette.label(column)} (overhead)", OVERHEAD_COLOUR, value)
+        (palette.label(column), OVERHEAD_COLOUR, value)
         for column, value in seconds.items()
         if column not in IDLE_COLUMNS and column not in USEFUL_COLUMNS
     ]
@@ -118,7 +118,10 @@ def causes(seconds: Mapping[str, float]) -> go.Figure:
                 "color": [colour for _, colour, _ in items],
                 "line": {"width": 1, "color": CAUSE_LINE},
             },
-            text=[f"{share:.1%} · {device_time(value)}" for share, (_, _, value) in zip(shares, items, strict=True)],
+            text=[
+                f"{share:.1%} · {device_time(value).replace('device-', '')}"
+                for share, (_, _, value) in zip(shares, items, strict=True)
+            ],
             textposition="outside",
             cliponaxis=False,
             hovertemplate="%{y}<br>%{text}<extra></extra>",
@@ -127,7 +130,7 @@ def causes(seconds: Mapping[str, float]) -> go.Figure:
     )
     figure.update_layout(
         height=max(120, 34 * len(items) + 24),
-        margin={"l": 8, "r": 120, "t": 4, "b": 8},
+        margin={"l": 8, "r": 84, "t": 4, "b": 8},
         bargap=0.35,
         showlegend=False,
         dragmode=False,

@@ -20,6 +20,12 @@ SMOOTHING_STEPS = 10
 MAX_POINTS = 1200
 """More points than pixels cost and show nothing."""
 
+LOW_ACCURACY = 0.2
+"""A label below a point lower than this would leave its panel."""
+
+EARLY_SHARE = 0.4
+"""A label of a point further left than this would leave its panel."""
+
 HEIGHT_PX = 480
 
 COLUMNS = ((0.0, 0.292), (0.354, 0.646), (0.708, 1.0))
@@ -41,7 +47,7 @@ def learning(steps: Sequence[StepRow], evals: Sequence[EvalRow]) -> go.Figure:
     lines = [
         _line(REWARD, x, rewards, "reward", "reward", faint=True),
         _line(REWARD, x, smooth(rewards), f"reward, mean of {SMOOTHING_STEPS}", "reward"),
-        *_accuracy(evals),
+        *_accuracy(evals, max(x, default=0)),
         _line(LENGTH, x, [s.response_len_mean for s in shown], "tokens per response", "length"),
         _line(LOSS, x, [s.loss for s in shown], "loss", "loss"),
         _line(KL, x, [number(s.metrics.get("mismatch_kl")) for s in shown], "mismatch KL", "control"),
@@ -83,15 +89,20 @@ def number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _accuracy(evals: Sequence[EvalRow]) -> list[dict[str, Any]]:
+def _accuracy(evals: Sequence[EvalRow], last: int) -> list[dict[str, Any]]:
     both = len({e.name for e in evals}) > 1
     lines = []
+    # beside the newest point, on the side where there is room
+    early = max((e.step for e in evals), default=0) < EARLY_SHARE * last
     for name, series, title in (("held_out", "accuracy", "held-out"), ("control", "control", "control")):
         rows = sorted((e for e in evals if e.name == name), key=lambda e: e.step)
         if rows:
             x, y = [e.step for e in rows], [e.accuracy for e in rows]
-            told, below = title if both else "", name == "held_out"
-            lines.append(_line(ACCURACY, x, y, title, series, markers=True, told=told, below=below))
+            # below its line, unless that is below the axis
+            low = name == "held_out" and y[-1] > LOW_ACCURACY
+            place = f"{'bottom' if low else 'top'} {'right' if early else 'left'}"
+            told = title if both else ""
+            lines.append(_line(ACCURACY, x, y, title, series, markers=True, told=told, place=place))
     return lines
 
 
@@ -104,7 +115,7 @@ def _lag(x: Sequence[int], steps: Sequence[StepRow]) -> list[dict[str, Any]]:
     return [
         cap,
         _line(LAG, x, [s.lag_max for s in steps], "largest lag", "loss", dots=True, told="largest"),
-        _line(LAG, x, [lag_mean(s) for s in steps], "mean lag", "reward", told="mean"),
+        _line(LAG, x, [lag_mean(s) for s in steps], "mean lag", "reward", told="mean", place="bottom left"),
     ]
 
 
@@ -119,7 +130,7 @@ def _line(
     markers: bool = False,
     dots: bool = False,
     told: str = "",
-    below: bool = False,
+    place: str = "top left",
 ) -> dict[str, Any]:
     """`told` is written at the newest point, so that no legend is needed."""
     colour, dark = palette.SERIES[series], palette.SERIES_DARK[series]
@@ -141,7 +152,7 @@ def _line(
     }
     if told:
         line["text"] = [*[""] * (len(x) - 1), told]
-        line["textposition"] = "bottom left" if below else "top left"
+        line["textposition"] = place
         line["textfont"] = {"color": colour, "size": 12}
     return line
 

@@ -4,10 +4,10 @@ const STATES = new WeakMap();
 const SVG = "http://www.w3.org/2000/svg";
 const CSS = `
 .bnc { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .8rem; width: 100%; color: var(--st-text-color); font-family: var(--st-font); }
-.bnc-card { border: 1px solid var(--st-border-color); border-radius: var(--st-base-radius); padding: .75rem .9rem .6rem; display: flex; flex-direction: column; gap: .15rem; min-width: 0; }
+.bnc-card { border: 1px solid var(--st-border-color); border-radius: var(--st-base-radius); padding: .75rem .9rem .6rem; display: flex; flex-direction: column; gap: .15rem; min-width: 0; container-type: inline-size; }
 .bnc-label { font-size: .85rem; opacity: .8; cursor: help; text-decoration: underline dotted transparent; text-underline-offset: 3px; align-self: flex-start; }
 .bnc-label:hover, .bnc-label:focus-visible { text-decoration-color: currentColor; }
-.bnc-value { font-size: 1.85rem; line-height: 1.25; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.bnc-value { font-size: min(1.85rem, 13.5cqi); line-height: 1.25; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .bnc-note { font-size: .8rem; line-height: 1.3rem; min-height: 1.3rem; opacity: .8; }
 .bnc-note.good { color: var(--st-green-text-color); opacity: 1; }
 .bnc-note.bad { color: var(--st-red-text-color); opacity: 1; }

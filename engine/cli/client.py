@@ -15,6 +15,7 @@ from typing import Any
 
 from engine import results as run_results
 from engine.config import JobError, parse_setting
+from engine.config.job import MAX_STALENESS
 from engine.lock import is_locked
 from storage.database import TelemetryMissing
 from storage.mailbox import Mailbox
@@ -51,6 +52,17 @@ class EngineFailed(RuntimeError):
 def who() -> str:
     """The operator's name in rows."""
     return os.environ.get("BIDIRL_USER") or getpass.getuser()
+
+
+def data_dir(given: str | None) -> DataDir:
+    """The data folder to use. Raises BadInput for a place where none can be."""
+    data = DataDir.from_env(given)
+    nearest = next(place for place in (data.root, *data.root.parents) if place.exists())
+    if not nearest.is_dir():
+        raise BadInput(f"--data-dir: {nearest} is not a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise BadInput(f"--data-dir: {nearest} cannot be written")
+    return data
 
 
 @contextmanager
@@ -125,8 +137,8 @@ def parse_action(action: str, setting: str | None) -> tuple[str, dict[str, Any]]
         raise BadInput(f"set: {'; '.join(error.problems.values())}") from None
     if key != "staleness":
         raise BadInput(f"set: key must be staleness, got {key!r}")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadInput(f"set: staleness must be a number of at least 0, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_STALENESS:
+        raise BadInput(f"set: staleness must be a number from 0 to {MAX_STALENESS:g}, got {value!r}")
     return "staleness", {"staleness": value}
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 
 from engine.cli import client, follow, show
@@ -15,7 +14,6 @@ from engine.cli.client import BadInput
 from engine.config import Job, JobError, dump_job, load_job
 from engine.config.job import usable_cores
 from storage.database import StorageError
-from storage.paths import DataDir
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,7 +61,7 @@ def run(
     if dry_run:
         _print_json(job.model_dump(mode="json")) if json_output else print(show.dry_run(job))
         return
-    data = DataDir.from_env(data_dir)
+    data = client.data_dir(data_dir)
     with client.engine(data) as owner:
         run_id = client.launch(data, dump_job(job), base_dir=job_file.absolute().parent)
         result = follow.follow(data, run_id, quiet=json_output, owner=owner)
@@ -85,7 +83,7 @@ def launch(
     data_dir: Data = None,
 ) -> None:
     """Queue a job for a running engine and print its run id."""
-    data = DataDir.from_env(data_dir)
+    data = client.data_dir(data_dir)
     if job_file is None and resume is None:
         raise BadInput("JOB.yaml is required unless --resume names a run")
     if job_file is None and settings:
@@ -107,7 +105,7 @@ def control(
     data_dir: Data = None,
 ) -> None:
     """Command a running run; the same rows as the page writes."""
-    data = DataDir.from_env(data_dir)
+    data = client.data_dir(data_dir)
     kind, payload = client.parse_action(action, setting)
     answer = client.command(data, kind, payload, run_id=run_id, wait=wait)
     _print_json(answer) if json_output else print(f"{answer['state']}: {answer['answer'] or 'the engine has it'}")
@@ -123,27 +121,27 @@ def serve(
     """Engine and app together, as the Procfile says; Ctrl-C stops both."""
     from engine.cli.serve import serve as serve_both
 
-    raise typer.Exit(serve_both(DataDir.from_env(data_dir), demo=demo, host=host, port=port))
+    raise typer.Exit(serve_both(client.data_dir(data_dir), demo=demo, host=host, port=port))
 
 
 @runs_app.command("list", epilog="Example: bidirl runs list --json")
 def runs_list(json_output: Json = False, data_dir: Data = None) -> None:
     """All runs, newest first."""
-    results = client.results(DataDir.from_env(data_dir))
+    results = client.results(client.data_dir(data_dir))
     _print_json(results) if json_output else show.table(results)
 
 
 @runs_app.command("show", epilog="Example: bidirl runs show demo-1129-101500-ab12")
 def runs_show(run_id: RunId, json_output: Json = False, data_dir: Data = None) -> None:
     """One run's result fields."""
-    result = client.result(DataDir.from_env(data_dir), run_id)
+    result = client.result(client.data_dir(data_dir), run_id)
     _print_json(result) if json_output else show.summary(result)
 
 
 @runs_app.command("delete", epilog="Example: bidirl runs delete demo-1129-101500-ab12")
 def runs_delete(run_id: RunId, json_output: Json = False, data_dir: Data = None) -> None:
     """Delete a run that has ended, with its checkpoints."""
-    data = DataDir.from_env(data_dir)
+    data = client.data_dir(data_dir)
     client.require_engine(data)
     answer = client.command(data, "delete", {}, run_id=run_id, wait=True)
     _print_json(answer) if json_output else print(answer["answer"])
@@ -154,7 +152,7 @@ def doctor(json_output: Json = False, data_dir: Data = None) -> None:
     """What this machine can run, what is missing, how to get it."""
     from engine.cli.doctor import findings
 
-    found = findings(DataDir.from_env(data_dir))
+    found = findings(client.data_dir(data_dir))
     if json_output:
         _print_json(found)
     else:
@@ -166,15 +164,16 @@ def doctor(json_output: Json = False, data_dir: Data = None) -> None:
 def main() -> None:
     """Entry point: bad input becomes one line and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="bidirl", standalone_mode=False)
     except (JobError, BadInput, StorageError) as error:
         _bad_input(str(error))
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
+    except typer.TyperException as error:
+        text = error.format_message()
+        if not text.startswith("Usage: "):
+            _bad_input(text)
+        print(text)  # a command was named without what it needs to start: its help
         sys.exit(2)
-    except click.ClickException as error:
-        _bad_input(" ".join(error.format_message().split()))
-    except (click.exceptions.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         print("bidirl: interrupted", file=sys.stderr)
         sys.exit(130)
     except client.EngineFailed as error:
@@ -183,6 +182,6 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _bad_input(text: str) -> None:
-    print(f"bidirl: {text}", file=sys.stderr)
+def _bad_input(text: str) -> NoReturn:
+    print(f"bidirl: {' '.join(text.split())}", file=sys.stderr)
     sys.exit(2)

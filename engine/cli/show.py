@@ -9,19 +9,26 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.config import Job, dump_job
+from planner.policy.bound import Bound
 
 
 def dry_run(job: Job) -> str:
     """The resolved job and what follows from it, as YAML with comments."""
-    schedule = job.schedule
+    schedule, algorithm = job.schedule, job.algorithm
     partition = f"{job.partition} (rollout:train)" if job.partition else "none: every device has both roles"
-    return (
-        f"{dump_job(job)}# arm {schedule.arm}: {job.device_count} {job.devices.kind} devices, partition {partition}\n"
-        f"# staleness {schedule.staleness_resolved:g}, consume {schedule.consume_resolved}, "
-        f"in-flight updates {'yes' if schedule.in_flight_resolved else 'no'}\n"
-        f"# {job.algorithm.steps} steps of {job.algorithm.prompts_per_step} groups, "
-        f"{job.algorithm.group_size} responses each"
-    )
+    updates = "yes" if schedule.in_flight_resolved else "no"
+    notes = [
+        f"arm {schedule.arm}: {job.device_count} {job.devices.kind} devices, partition {partition}",
+        f"staleness {schedule.staleness_resolved:g}, consume {schedule.consume_resolved}, in-flight updates {updates}",
+        f"{algorithm.steps} steps of {algorithm.prompts_per_step} groups, {algorithm.group_size} responses each",
+    ]
+    bound = Bound(staleness=schedule.staleness_resolved, prompts_per_step=algorithm.prompts_per_step)
+    if bound.staleness > 0 and bound.start_allowance == 0:
+        notes.append(
+            f"staleness {bound.staleness:g} allows no group of {algorithm.prompts_per_step} to be late: "
+            "it is strictly on-policy"
+        )
+    return dump_job(job) + "\n".join(f"# {note}" for note in notes)
 
 
 def summary(result: dict[str, Any]) -> None:

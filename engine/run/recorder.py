@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from engine.ledger_check import Account
 from engine.run.book import Group, StepEntry
 from engine.run.idle_log import IdleLog
 from engine.worker import messages as msg
@@ -19,6 +20,8 @@ class Recorder:
         self._writer = writer
         self.run_id = run_id
         self._idle: dict[int, IdleLog] = {}
+        self.account = Account()
+        """Running sums of all spans, for the check that closes the run."""
 
     def run(self, **columns: Any) -> None:
         """Insert or change the run's own row."""
@@ -59,6 +62,7 @@ class Recorder:
                 spans.append(Span(**common, t0=start, t1=end, kind="idle", cause=cause, cpu_s=cpu_s))
         if spans:
             self._writer.spans(spans)
+            self.account.add(spans)
         opened = delivery.open
         state = DeviceState(
             device=device,

@@ -66,6 +66,11 @@ def cards(
         ({"train": {"train": 90.0, "idle_step_barrier": 10.0}}, "step_barrier", "10%"),
         ({"steps": [make_step(no_signal=5)]}, "no_signal", "5 of 8 groups"),
         ({"steps": [make_step(metrics={"capped_share": 0.08})]}, "capped", "8% of tokens"),
+        (
+            {"steps": [make_step(step=i, reward_mean=0.4 if i <= 20 else 0.1) for i in range(1, 41)]},
+            "reward_fell",
+            "from 0.40 to 0.10 since step 20",
+        ),
         ({"run": {"excluded": {"reward_failed": 3}}}, "excluded", "3 groups excluded"),
         ({"engine": EngineRow(engine_id="e", spans_dropped=1234)}, "dropped", "1,234 raw spans"),
         ({"run": {"state": "failed", "error": "device 1 died"}, "steps": [make_step()]}, "failed", "device 1 died"),
@@ -90,12 +95,21 @@ def test_a_finding_is_a_card_with_its_number(given: dict[str, Any], key: str, sa
     [
         {},
         {"rollout": {"rollout": 96.0, "idle_staleness_cap": 4.0}},
+        {"steps": [make_step(step=i, reward_mean=0.4 if i <= 20 else 0.38) for i in range(1, 41)]},
         {"steps": [make_step(no_signal=3, metrics={"capped_share": 0.01})]},
         {"run": {"state": "finished", "ledger": {"ok": True, "problems": []}}},
         {"run": {"state": "finished"}, "rollout": {"idle_staleness_cap": 10.0}},
         {"run": {"state": "finished"}, "engine": EngineRow(engine_id="e", spans_dropped=9)},
     ],
-    ids=["nothing", "below the threshold", "healthy learning", "checked", "over", "dropped by another run"],
+    ids=[
+        "nothing",
+        "below the threshold",
+        "steady reward",
+        "healthy learning",
+        "checked",
+        "over",
+        "dropped by another run",
+    ],
 )
 def test_what_is_well_is_silent(given: dict[str, Any]) -> None:
     assert cards(**given) == {}

@@ -61,7 +61,13 @@ def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(59, "59 device-s"), (192, "3.2 device-min"), (5760, "96.0 device-min"), (7200, "2.0 device-h")],
+    [
+        (5.25, "5.2 device-s"),
+        (59, "59 device-s"),
+        (192, "3.2 device-min"),
+        (5760, "96.0 device-min"),
+        (7200, "2.0 device-h"),
+    ],
 )
 def test_device_time_has_a_unit_that_can_be_weighed(seconds: float, text: str) -> None:
     assert device_time(seconds) == text

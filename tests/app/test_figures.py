@@ -131,9 +131,9 @@ def test_the_bubble_heatmap_shows_exact_shares_and_blanks_what_is_unknown() -> N
 def test_causes_are_ordered_by_what_they_cost_and_overhead_is_named() -> None:
     figure = causes({"rollout": 70.0, "idle_staleness_cap": 10.0, "idle_waiting_for_groups": 15.0, "optimizer": 5.0})
     bars = figure.data[0]
-    assert list(bars.y) == ["waiting for groups", "staleness cap", "optimizer (overhead)"]
+    assert list(bars.y) == ["waiting for groups", "staleness cap", "optimizer"]
     assert list(bars.x) == pytest.approx([0.15, 0.10, 0.05])
-    assert bars.text[0] == "15.0% · 15 device-s"
+    assert bars.text[0] == "15.0% · 15 s"
 
 
 def test_runs_are_compared_in_shares_of_their_own_time() -> None:

@@ -137,7 +137,7 @@ def test_a_key_that_the_form_does_not_have_is_still_a_problem() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ([], "Staleness 1: groups are at most 1 versions late, 16 may be started ahead."),
+        ([], "Staleness 1: at most 1 version late, 16 groups may be started ahead."),
         (["schedule.staleness=0"], "strictly on-policy"),
         (["schedule.staleness=0.01"], "lets no group start ahead"),
         (["schedule.arm=colocated"], "no pools"),

@@ -1,4 +1,4 @@
-"""The Launch page under AppTest: form and YAML are one text, problems stand beside their fields, commands are sent once."""
+"""The Launch page under AppTest: form and YAML are one text, problems beside their fields, commands sent once."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_problem_stands_beside_its_field_and_nothing_can_be_launched(
 ) -> None:
     page = show()
     field(page, path).input(typed).run()
-    beside = [c.value for c in page.caption if ":red[" in c.value]
+    beside = [m.value for m in page.markdown if ":red[" in m.value]
     assert any(says in text for text in beside), beside
     assert page.button(key="launch_send").disabled
     assert page.button(key="launch_dry_run").disabled

@@ -1,0 +1,266 @@
+"""Live: is my job healthy? Numbers, timeline, attention and learning of one run, and the controls to steer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from app import control_view, detail, header, history_view, live_view, samples_view, session, states
+from app.key_figures import seconds_left
+from app.ledger_view import ledger, logs
+from app.live_frame import Frame, View, read_frame, refreshed
+from app.run_job import prompts_per_step
+from app.runs_table import state_of
+from app.status import symbol
+from storage.database import StorageError, TelemetryMissing
+from storage.reader import TelemetryReader
+from storage.records import Command, RunRow
+from storage.words import TERMINAL
+
+WINDOWS: dict[str, float | None] = {"1 min": 60.0, "5 min": 300.0, "30 min": 1800.0, "All": None}
+LEARNING_EVERY_S = 2.0
+"""Learning is judged over minutes; six panels redrawn every second would only cost."""
+
+COMMAND_EVERY_S = 0.5
+"""The engine takes a command within a quarter of a second, and its sender is looking."""
+
+OTHERS_EVERY_S = 4.0
+"""Commands of other people and of the command line."""
+
+WAITING_EVERY_S = 2.0
+"""How soon an empty page notices that there is something to show."""
+
+TITLE, QUESTION = "Live", "Is my job healthy?"
+
+
+def window_key(run_id: str) -> str:
+    """Key of the choice of the timeline's window."""
+    return f"timeline_window_{run_id}"
+
+
+def default_window(run: RunRow) -> str:
+    """The last minutes of a live run; one that is over is looked at as a whole."""
+    return "All" if run.state in TERMINAL else "5 min"
+
+
+def view_of(run_id: str, default: str) -> View:
+    """What the reader chose, from the widgets that were drawn last."""
+    window = WINDOWS[st.session_state.get(window_key(run_id)) or default]
+    zoom = (st.session_state.get(live_view.timeline_key(run_id)) or {}).get("viewport")
+    viewport = None
+    if zoom:
+        low, high = (session.page_clock().from_axis(edge) for edge in zoom)
+        viewport = (low, high) if high > low else None
+    return View(window_s=window, viewport=viewport, opened=st.session_state.get(f"_opened:{run_id}"))
+
+
+def read(run_id: str) -> tuple[Frame | None, StorageError | None]:
+    """The newest frame, or the last good one and why it is not newer. A run that is over is read once per view."""
+    slot = f"_frame:{run_id}"
+    last, last_view = st.session_state.get(slot, (None, None))
+    now = session.now()
+    if last is not None and last.run.state in TERMINAL and view_of(run_id, default_window(last.run)) == last_view:
+        return refreshed(last, now), None
+    try:
+        with TelemetryReader(session.data_dir().telemetry_db) as reader:
+            run = reader.run(run_id)
+            if run is None:
+                return last, None
+            view = view_of(run_id, default_window(run))
+            frame = read_frame(reader, run, view, now=now, last=last)
+    except StorageError as error:
+        return last, error
+    st.session_state[slot] = (frame, view)
+    return frame, None
+
+
+def mailbox(run_id: str) -> list[Command]:
+    """The run's commands, and none when the mailbox cannot be read: the panel says so where it sends."""
+    try:
+        return control_view.commands_of(run_id)
+    except StorageError as error:
+        st.error(f"Commands cannot be read: {error}", icon=symbol("database_off"))
+        return []
+
+
+def now_part(run_id: str, drawn_state: str) -> None:
+    """Status, banners, numbers, timeline and attention: what changes every second."""
+    frame, problem = read(run_id)
+    # containers that are always there: what is above a chart may come and go without the chart being made anew
+    above = st.container(key="banners")
+    if problem is not None:
+        with above:
+            states.storage_problem(problem, kept_frame=frame is not None)
+    if frame is None:
+        return
+    if frame.state != drawn_state and problem is None:
+        st.rerun()
+    rest = seconds_left(frame.run, frame.steps) if frame.live else None
+    header.status_line(frame.run, frame.state, frame.engine, frame.read_at, rest)
+    with st.container(key="notices"):
+        live_view.banners(frame, session.page_clock())
+    live_view.numbers(frame, prompts_per_step(frame.run.job))
+    left, right = st.columns([5, 2], gap="small")
+    with left:
+        with st.container(border=True, key="timeline"):
+            timeline_card(frame)
+        with st.container(border=True, height="stretch", key="bubbles"):
+            history_view.heatmap(frame, session.page_clock())
+    with right:
+        with st.container(border=True, key="attention"):
+            live_view.attention_cards(frame, session.page_clock())
+        with st.container(border=True, height="stretch", key="lost_time"):
+            history_view.lost(frame)
+
+
+def timeline_card(frame: Frame) -> None:
+    """The timeline with its window, or why there is none yet."""
+    run_id = frame.run.run_id
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.markdown("**What every device is doing**", width="content")
+        st.segmented_control(
+            "Window",
+            list(WINDOWS),
+            default=default_window(frame.run),
+            required=True,
+            key=window_key(run_id),
+            label_visibility="collapsed",
+        )
+    if not frame.devices and frame.as_of is None:
+        states.no_spans(frame.run)
+        return
+    opened = f"_opened:{run_id}"
+    with st.container(key="timeline_group"):
+        all_rows_button(opened)
+    live_view.timeline_chart(
+        frame, mailbox(run_id), session.page_clock(), follow="back to live" if frame.live else "reset zoom"
+    )
+
+
+def all_rows_button(opened: str) -> None:
+    """The way back from an opened group of rows."""
+    if st.session_state.get(opened) and st.button("All rows", icon=symbol("arrow_back"), key="timeline_all_rows"):
+        st.session_state[opened] = None
+        st.rerun()
+
+
+def control_part(run_id: str, drawn_open: bool) -> None:
+    """Controls and the log of commands."""
+    kept = st.session_state.get(f"_frame:{run_id}")
+    if kept is None:
+        return
+    frame: Frame = kept[0]
+    commands = mailbox(run_id)
+    if control_view.any_open(commands) != drawn_open:
+        st.rerun()
+    left, right = st.columns([2, 3], gap="small")
+    with left, st.container(border=True, height="stretch", key="control"):
+        control_view.control_panel(frame.run, frame.state, prompts_per_step(frame.run.job), commands)
+    with right, st.container(border=True, height="stretch", key="commands"):
+        control_view.command_log(commands, session.page_clock())
+
+
+def learning_part(run_id: str) -> None:
+    """Reward, accuracy and the rest over steps."""
+    kept = st.session_state.get(f"_frame:{run_id}")
+    if kept is not None:
+        with st.container(border=True, key="learning"):
+            history_view.how_it_learns(kept[0])
+
+
+def samples_part(run: RunRow) -> None:
+    """Prompts and answers, read when the reader asks."""
+    try:
+        with TelemetryReader(session.data_dir().telemetry_db) as reader:
+            samples_view.samples(reader, run, session.page_clock())
+    except StorageError as error:
+        st.error(str(error), icon=symbol("database_off"))
+
+
+def every(seconds: float | None, part: Callable[..., None], *arguments: object) -> None:
+    """Run one part of the page again by itself."""
+    st.fragment(part, run_every=seconds)(*arguments)
+
+
+def condition() -> tuple[str, ...]:
+    """What kind of page there is to show when there is no run to show; compared, to notice when that changes."""
+    try:
+        with TelemetryReader(session.data_dir().telemetry_db) as reader:
+            named = session.run_in_url()
+            return (
+                "runs",
+                *(r.run_id for r in reader.runs(limit=states.LISTED_RUNS)),
+                str(named and reader.run(named)),
+            )
+    except StorageError as error:
+        return type(error).__name__, str(error)
+
+
+def waiting_part(drawn: tuple[str, ...]) -> None:
+    """Draws the page again as soon as there is something else to show."""
+    if condition() != drawn:
+        st.rerun()
+
+
+def control_interval(live: bool, waits: bool) -> float | None:
+    """A command that waits is watched closely; otherwise only other senders could change what is shown."""
+    return None if not live else COMMAND_EVERY_S if waits else OTHERS_EVERY_S
+
+
+def without_run(named: str | None) -> None:
+    """No run to show: why, and what to do."""
+    drawn = condition()
+    try:
+        with TelemetryReader(session.data_dir().telemetry_db) as reader:
+            engine, runs = reader.engine(), reader.runs()
+    except TelemetryMissing as error:
+        header.title_and_picker(TITLE, QUESTION, [], None, session.page_clock())
+        states.no_database(error)
+    except StorageError as error:
+        header.title_and_picker(TITLE, QUESTION, [], None, session.page_clock())
+        states.storage_problem(error, kept_frame=False)
+    else:
+        header.title_and_picker(TITLE, QUESTION, runs, None, session.page_clock())
+        if named is not None:
+            states.unknown_run(
+                named, [(run, state_of(run, engine, session.now())) for run in runs], session.page_clock()
+            )
+        else:
+            states.no_runs(session.data_dir().root)
+    every(WAITING_EVERY_S, waiting_part, drawn)
+
+
+def page() -> None:
+    """The whole page, top to bottom."""
+    named = session.run_in_url()
+    try:
+        with TelemetryReader(session.data_dir().telemetry_db) as reader:
+            runs = reader.runs()
+            run = session.choose_run(runs, named) or (reader.run(named) if named else None)
+            devices = len(reader.devices(run.run_id)) if run else 0
+    except StorageError:
+        kept: tuple[Frame, View] | None = st.session_state.get(f"_frame:{named}")
+        if kept is None:
+            without_run(named)
+            return
+        # the last picture stays; the part below says what is wrong with every refresh
+        run, runs, devices = kept[0].run, [kept[0].run], len(kept[0].devices)
+    if run is None:
+        without_run(named)
+        return
+    header.title_and_picker(TITLE, QUESTION, runs, run, session.page_clock())
+    session.look_at(run.run_id)
+    frame, _ = read(run.run_id)
+    live = frame is None or run.state not in TERMINAL
+    interval = detail.refresh_interval_s(devices) if live else None
+    every(interval, now_part, run.run_id, frame.state if frame else run.state)
+    waits = control_view.any_open(mailbox(run.run_id))
+    every(control_interval(live, waits), control_part, run.run_id, waits)
+    every(LEARNING_EVERY_S if live else None, learning_part, run.run_id)
+    with st.expander("Samples: prompts, answers and rewards", icon=symbol("forum"), expanded=True, key="samples"):
+        every(None, samples_part, run)
+    ledger(frame, session.page_clock())
+    with st.expander("Worker log", icon=symbol("article"), key="logs", on_change="rerun") as expander:
+        if expander.open:
+            every(LEARNING_EVERY_S if live else None, logs, run.run_id, session.page_clock())

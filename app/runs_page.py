@@ -1,0 +1,157 @@
+"""Runs: what did past runs lose, and why? Every run of the data folder; open, clone, resume and delete them."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import header, session, states
+from app.control_view import commands_of
+from app.figures.bubbles import causes_by_run
+from app.live_chart import chart, live_chart
+from app.markup import literal
+from app.palette import CAUSE_LABELS
+from app.runs_table import Figures, can_delete, can_resume, figures_of, row, state_of
+from app.session import RUN_KEY
+from app.status import COMMAND_STATUS, OPEN_COMMANDS, symbol
+from storage.database import StorageError, TelemetryMissing
+from storage.reader import TelemetryReader
+from storage.records import Command, RunRow
+from storage.words import IDLE_CAUSES
+
+REFRESH_S = 3.0
+"""Past runs do not change, and a live one is watched on its own page."""
+
+COMPARED_RUNS = 12
+"""Bars that fit without scrolling."""
+
+KEPT_FIGURES = 512
+"""Summed runs kept in memory; a run that is over is summed once."""
+
+
+@st.cache_data(max_entries=KEPT_FIGURES, show_spinner=False)
+def figures(path: str, run_id: str, state: str, steps: int | None, ended_at: float | None, _run: RunRow) -> Figures:
+    """Sums of a run, kept until the run moves on."""
+    with TelemetryReader(session.data_dir().telemetry_db) as reader:
+        return figures_of(reader, _run, session.now())
+
+
+def table() -> None:
+    """The runs, and what can be done with the chosen one."""
+    try:
+        with TelemetryReader(session.data_dir().telemetry_db) as reader:
+            engine, runs = reader.engine(), reader.runs(limit=500)
+        known = {run.run_id: state_of(run, engine, session.now()) for run in runs}
+        summed = [
+            figures(str(session.data_dir().telemetry_db), run.run_id, known[run.run_id], run.steps, run.ended_at, run)
+            for run in runs
+        ]
+    except TelemetryMissing as error:
+        states.no_database(error)
+        return
+    except StorageError as error:
+        states.storage_problem(error, kept_frame=False)
+        return
+    if not runs:
+        states.no_runs(session.data_dir().root)
+        return
+    rows = [row(run, known[run.run_id], f, session.page_clock()) for run, f in zip(runs, summed, strict=True)]
+    chosen = st.dataframe(
+        rows,
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="single-row",
+        key="runs_table",
+        height="content" if len(rows) <= 14 else 530,
+        column_config={
+            "run": st.column_config.TextColumn(pinned=True),
+            "staleness": st.column_config.NumberColumn(format="%.4g"),
+            "idle": st.column_config.ProgressColumn("idle %", min_value=0, max_value=100, format="%.1f"),
+            "lost device-h": st.column_config.NumberColumn(format="%.3f"),
+            "tokens/s": st.column_config.NumberColumn(format="%.0f"),
+            "reward": st.column_config.LineChartColumn("reward over steps", y_min=0, y_max=1),
+        },
+    )
+    picked = [i for i in chosen["selection"]["rows"] if i < len(runs)]
+    with st.container(border=True, key="run_actions"):
+        if not picked:
+            st.caption("Choose a run to open, clone, resume or delete it.")
+        else:
+            run = runs[picked[0]]
+            actions(run, known[run.run_id])
+    lost(runs, summed)
+
+
+def lost(runs: list[RunRow], summed: list[Figures]) -> None:
+    """Lost time by cause of the newest runs that have any."""
+    measured = [(run, f.sums) for run, f in zip(runs, summed, strict=True) if f.idle is not None][:COMPARED_RUNS]
+    if not measured:
+        return
+    with st.container(border=True, key="lost_by_run"):
+        st.markdown("**Lost device time by cause, per run**")
+        shown = chart(
+            causes_by_run([(run.run_id, sums) for run, sums in measured]),
+            label=f"Lost device time by cause of {len(measured)} runs, in share of each run's device time",
+            table={
+                "columns": ["run", *(CAUSE_LABELS[cause] for cause in IDLE_CAUSES)],
+                "rows": [
+                    [run.run_id, *(f"{sums.get(f'idle_{c}', 0.0) / sum(sums.values()):.2%}" for c in IDLE_CAUSES)]
+                    for run, sums in measured
+                ],
+            },
+            note="share of each run's device time since its first possible rollout",
+        )
+        live_chart(shown, key="lost_by_run_chart")
+
+
+def actions(run: RunRow, state: str) -> None:
+    """Buttons for one run."""
+    cause = f" · {literal(run.error)}" if run.error else ""
+    st.markdown(f"**{literal(run.name)}** · {literal(run.run_id)}{cause}")
+    with st.container(horizontal=True, gap="small"):
+        if st.button("Open", type="primary", icon=symbol("monitoring"), key="run_open"):
+            st.switch_page(states.LIVE_PAGE, query_params={RUN_KEY: run.run_id})
+        if st.button("Clone", icon=symbol("content_copy"), key="run_clone"):
+            st.switch_page(states.LAUNCH_PAGE, query_params={"clone": run.run_id})
+        if st.button(
+            "Resume",
+            icon=symbol("resume"),
+            key="run_resume",
+            disabled=not can_resume(state),
+            help="Continues from the newest checkpoint, as a new run.",
+        ):
+            st.switch_page(states.LAUNCH_PAGE, query_params={"resume": run.run_id})
+        with st.popover("Delete", icon=symbol("delete"), key="run_delete", disabled=not can_delete(state)):
+            st.markdown(f"Delete **{literal(run.run_id)}** with its telemetry and checkpoints? This cannot be undone.")
+            if st.button("Delete this run", type="primary", key="run_delete_confirm"):
+                delete(run)
+    asked = [c for c in read_commands(run.run_id) if c.kind == "delete"]
+    if asked:
+        status = COMMAND_STATUS[asked[0].state]
+        if asked[0].state in OPEN_COMMANDS:
+            st.info("Delete is sent and waits for the engine.", icon=symbol(status.icon))
+        elif asked[0].state != "applied":
+            st.warning(f"Delete was {status.word}. {literal(asked[0].answer or '')}", icon=symbol(status.icon))
+
+
+def read_commands(run_id: str) -> list[Command]:
+    """Commands of a run, none when the mailbox cannot be read."""
+    try:
+        return commands_of(run_id, limit=20)
+    except StorageError:
+        return []
+
+
+def delete(run: RunRow) -> None:
+    """Ask the engine to delete a run: only it writes telemetry."""
+    try:
+        session.send("delete", {}, run=run)
+    except StorageError as error:
+        st.error(f"The command was not sent: {literal(str(error))}", icon=symbol("database_off"))
+        return
+    st.rerun()
+
+
+def page() -> None:
+    """The whole page."""
+    header.title_and_picker("Runs", "What did past runs lose, and why?", [], None, session.page_clock())
+    st.fragment(table, run_every=REFRESH_S)()

@@ -1,0 +1,316 @@
+"""The command line: every command explains itself, and bad input is one line, exit code 2 and nothing started."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from engine.cli import client
+from engine.cli.main import app, main
+from engine.config import parse_job
+from storage.mailbox import Mailbox
+from storage.paths import DataDir
+from storage.writer import TelemetryWriter
+from tests.storage.builders import RUN, T0
+
+ROOT = Path(__file__).resolve().parents[2]
+
+COMMANDS = ("run", "launch", "control", "serve", "runs list", "runs show", "runs delete", "doctor")
+"""Those that the contract documents and this version has."""
+
+FILES = {
+    "good.yaml": "name: good\nschedule: {staleness: 0.5}",
+    "broken.yaml": "name: [",
+    "unknown.yaml": "algoritm: {steps: 3}",
+    "value.yaml": "algorithm: {steps: 0}",
+    "large.yaml": "devices: {partition: 40:40}",
+}
+
+
+@dataclass
+class Called:
+    """What a call gave."""
+
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Called]
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataDir:
+    """The data folder that a call uses; job files lie in the current folder."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return DataDir.from_env()
+
+
+@pytest.fixture
+def call(data: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    monkeypatch.setattr(client, "LOOK_S", 0.01)
+
+    def run(*arguments: str) -> Called:
+        monkeypatch.setattr(sys, "argv", ["bidirl", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        text = capsys.readouterr()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return Called(code, text.out, text.err)
+
+    return run
+
+
+@pytest.fixture
+def living_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if an engine had the folder; nobody reads the mailbox."""
+    monkeypatch.setattr(client, "is_locked", lambda data: True)
+    monkeypatch.setattr(client, "ANSWER_S", 0.05)
+
+
+def store_run(data: DataDir) -> None:
+    writer = TelemetryWriter(data.telemetry_db)
+    writer.run(
+        RUN, name="demo", state="running", arm="no_borrow", consume="whole_batch", partition="1:1", created_at=T0
+    )
+    writer.close()
+
+
+# -- help -------------------------------------------------------------------------------------------------------------
+
+
+def test_exactly_the_documented_commands_exist() -> None:
+    groups = {group.name: group.typer_instance for group in app.registered_groups}
+    found = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    for name, group in groups.items():
+        assert group is not None
+        found |= {f"{name} {command.name}" for command in group.registered_commands}
+    assert found == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_help_with_an_example_of_itself(command: str, call: Call, data: DataDir) -> None:
+    called = call(*command.split(), "--help")
+    assert (called.code, called.err) == (0, "")
+    assert f"Example: bidirl {command}" in " ".join(called.out.split())
+    assert not data.root.exists()
+
+
+def test_the_examples_of_the_help_are_commands_that_parse(call: Call, living_engine: None, data: DataDir) -> None:
+    # `--set` and the job file of an example are real; a run of that name is not there
+    assert call("run", str(ROOT / "jobs/demo.yaml"), "--set", "algorithm.steps=20", "--dry-run").code == 0
+    assert call("control", "demo-1129-101500-ab12", "set", "staleness=0.5", "--wait").code == 2
+    assert call("runs", "list", "--json").code == 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("runs",)])
+def test_no_command_shows_the_commands(arguments: tuple[str, ...], call: Call) -> None:
+    called = call(*arguments)
+    assert (called.code, called.err) == (2, "")
+    assert called.out.startswith("Usage: bidirl")
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        pytest.param("nonsense", "No such command 'nonsense'", id="unknown command"),
+        pytest.param("run", "Missing argument 'JOB.yaml'", id="no job"),
+        pytest.param("run good.yaml --colour", "No such option: --colour", id="unknown option"),
+        pytest.param("run missing.yaml", "missing.yaml: no such file", id="missing file"),
+        pytest.param("run .", ".: cannot be read: [Errno 21] Is a directory", id="a folder"),
+        pytest.param(
+            "run broken.yaml", "broken.yaml: line 1, column 8: not YAML: expected the node content", id="yaml"
+        ),
+        pytest.param(
+            "run unknown.yaml",
+            "unknown.yaml: algoritm: unknown key 'algoritm'; did you mean 'algorithm'?",
+            id="unknown key",
+        ),
+        pytest.param(
+            "run value.yaml",
+            "value.yaml: algorithm.steps: input should be greater than or equal to 1, got 0",
+            id="bad value",
+        ),
+        pytest.param("run value.yaml --dry-run --json", "value.yaml: algorithm.steps:", id="a dry run of a bad value"),
+        pytest.param("run good.yaml --set seed", "--set: must be key.path=value, got 'seed'", id="set without ="),
+        pytest.param("run good.yaml --set sed=1", "good.yaml: sed: unknown key 'sed'; did you mean 'seed'?", id="set"),
+        pytest.param("run large.yaml", "large.yaml: devices: the job takes 80 devices", id="machine"),
+        pytest.param("run good.yaml --data-dir good.yaml", "--data-dir: ", id="data folder is a file"),
+        pytest.param("run good.yaml --data-dir good.yaml/x/y", "--data-dir: ", id="data folder below a file"),
+        pytest.param("launch", "JOB.yaml is required unless --resume names a run", id="launch nothing"),
+        pytest.param("launch unknown.yaml", "unknown.yaml: algoritm: unknown key", id="launch an unknown key"),
+        pytest.param("launch good.yaml", "no engine runs on", id="launch without an engine"),
+        pytest.param("launch --resume demo-1", "no engine runs on", id="resume without an engine"),
+        pytest.param("launch --resume demo-1 --set seed=1", "--set changes a job file", id="set without a file"),
+        pytest.param("control demo-1", "Missing argument", id="no action"),
+        pytest.param(
+            "control demo-1 explode",
+            "action must be one of set, pause, resume, checkpoint, stop, got 'explode'",
+            id="unknown action",
+        ),
+        pytest.param("control demo-1 set", "set needs KEY=VALUE, such as staleness=0.5", id="set what"),
+        pytest.param("control demo-1 set staleness", "set: must be key.path=value, got 'staleness'", id="set to what"),
+        pytest.param(
+            "control demo-1 set colour=1", "set: key must be staleness, got 'colour'", id="set something else"
+        ),
+        pytest.param(
+            "control demo-1 set staleness=x", "set: staleness must be a number from 0 to 16, got 'x'", id="text"
+        ),
+        pytest.param(
+            "control demo-1 set staleness=-1", "set: staleness must be a number from 0 to 16, got -1", id="-1"
+        ),
+        pytest.param(
+            "control demo-1 set staleness=.nan", "set: staleness must be a number from 0 to 16, got nan", id="nan"
+        ),
+        pytest.param(
+            "control demo-1 set staleness=true", "set: staleness must be a number from 0 to 16, got True", id="true"
+        ),
+        pytest.param("control demo-1 set staleness=[1", "set: line 1, column 3: not YAML", id="broken value"),
+        pytest.param("control demo-1 pause now=1", "pause takes no setting, got 'now=1'", id="a setting too many"),
+        pytest.param("control demo-1 pause", "no telemetry yet", id="nothing ever ran"),
+        pytest.param("runs show demo-1", "no telemetry yet", id="show, nothing ever ran"),
+        pytest.param("runs delete demo-1", "no engine runs on", id="delete without an engine"),
+        pytest.param("serve --port 0", "Invalid value for '--port'", id="port"),
+        pytest.param("serve --port 99999", "Invalid value for '--port'", id="a port that cannot be"),
+    ],
+)
+def test_bad_input_is_one_line_exit_code_2_and_nothing_started(
+    arguments: str, told: str, call: Call, data: DataDir
+) -> None:
+    called = call(*arguments.split())
+    assert (called.code, called.out) == (2, "")
+    lines = called.err.splitlines()
+    assert len(lines) == 1, called.err
+    assert lines[0].startswith("bidirl: ")
+    assert told in lines[0]
+    assert not data.root.exists(), f"something was started: {sorted(data.root.rglob('*'))}"
+
+
+@pytest.mark.parametrize("arguments", ["runs show demo-2", "control demo-2 pause", "control demo-2 set staleness=1"])
+def test_an_unknown_run_is_named_with_those_that_are_known(arguments: str, call: Call, data: DataDir) -> None:
+    store_run(data)
+    called = call(*arguments.split())
+    assert (called.code, called.out) == (2, "")
+    assert called.err == f"bidirl: RUN: 'demo-2' is not known; the newest are: {RUN}\n"
+    assert not data.control_db.exists()
+
+
+def test_a_database_that_is_none_is_named(call: Call, data: DataDir) -> None:
+    data.root.mkdir()
+    data.telemetry_db.write_text("not a database, whatever its name says")
+    called = call("runs", "list")
+    assert called.code == 2
+    assert called.err.startswith(f"bidirl: {data.telemetry_db}: ")
+    assert len(called.err.splitlines()) == 1
+
+
+def test_a_refused_launch_gives_the_engines_reason(
+    call: Call, data: DataDir, living_engine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = Mailbox.send
+
+    def send_and_reject(box: Mailbox, *arguments: object, **options: object) -> int:
+        command_id = send(box, *arguments, **options)  # type: ignore[arg-type]
+        box.reject(command_id, "resume: run 'gone' is not known")
+        return command_id
+
+    monkeypatch.setattr(Mailbox, "send", send_and_reject)
+    called = call("launch", "good.yaml", "--resume", "gone")
+    assert (called.code, called.out, called.err) == (2, "", "bidirl: resume: run 'gone' is not known\n")
+
+
+def test_an_engine_that_does_not_answer_is_a_failure_with_a_deadline(
+    call: Call, data: DataDir, living_engine: None
+) -> None:
+    called = call("launch", "good.yaml")
+    assert (called.code, called.out) == (1, "")
+    assert called.err == "bidirl: the engine gave no answer to command 1 within 0 s\n"
+
+
+def test_a_command_without_an_engine_waits_in_the_mailbox(call: Call, data: DataDir) -> None:
+    store_run(data)
+    called = call("control", RUN, "set", "staleness=0.5", "--json")
+    assert called.code == 0
+    assert json.loads(called.out)["state"] == "pending"
+    with Mailbox(data.control_db) as mailbox:
+        (command,) = mailbox.pending()
+    assert (command.kind, command.run_id, command.payload) == ("staleness", RUN, {"staleness": 0.5})
+
+
+# -- good input -------------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_prints_the_resolved_job_and_what_follows_from_it(call: Call, data: DataDir) -> None:
+    called = call("run", "good.yaml", "--set", "devices.partition=1:1", "--set", "algorithm.steps=7", "--dry-run")
+    assert (called.code, called.err) == (0, "")
+    job = parse_job(called.out)
+    assert (job.name, job.algorithm.steps, str(job.partition)) == ("good", 7, "1:1")
+    comments = [line for line in called.out.splitlines() if line.startswith("#")]
+    assert comments == [
+        "# arm no_borrow: 2 cpu devices, partition 1:1 (rollout:train)",
+        "# staleness 0.5, consume whole_batch, in-flight updates yes",
+        "# 7 steps of 16 groups, 8 responses each",
+    ]
+    assert not data.root.exists()
+
+
+def test_a_dry_run_of_a_staleness_without_effect_says_so(call: Call) -> None:
+    # 0.05 x 16 groups is less than one: F = 0 and k = 0
+    called = call("run", "good.yaml", "--set", "schedule.staleness=0.05", "--dry-run")
+    assert "# staleness 0.05 allows no group of 16 to be late: it is strictly on-policy" in called.out.splitlines()
+
+
+def test_a_dry_run_as_json_is_one_document(call: Call, data: DataDir) -> None:
+    called = call("run", "good.yaml", "--dry-run", "--json")
+    assert (called.code, called.err) == (0, "")
+    assert parse_job(json.dumps(json.loads(called.out))) == parse_job(FILES["good.yaml"])
+    assert not data.root.exists()
+
+
+def test_no_runs_are_an_empty_list(call: Call, data: DataDir) -> None:
+    assert json.loads(call("runs", "list", "--json").out) == []
+    assert call("runs", "list").out == "No runs yet. Start one with: bidirl run jobs/demo.yaml\n"
+    assert not data.root.exists()
+
+
+def test_a_run_is_listed_and_shown_with_the_fields_of_its_result(call: Call, data: DataDir) -> None:
+    store_run(data)
+    (listed,) = json.loads(call("runs", "list", "--json").out)
+    shown = json.loads(call("runs", "show", RUN, "--json").out)
+    assert listed == shown
+    assert (shown["run_id"], shown["partition"]) == (RUN, {"rollout": 1, "train": 1})
+    assert RUN in call("runs", "list").out
+    assert RUN in call("runs", "show", RUN).out
+
+
+def test_the_data_folder_of_an_option_goes_before_that_of_the_environment(call: Call, tmp_path: Path) -> None:
+    store_run(DataDir(tmp_path / "other"))
+    assert [run["run_id"] for run in json.loads(call("runs", "list", "--json", "--data-dir", "other").out)] == [RUN]
+
+
+def test_the_doctor_looks_at_what_the_machine_needs(call: Call) -> None:
+    called = call("doctor", "--json")
+    found = {item["what"]: item for item in json.loads(called.out)}
+    assert {"Python", "CPU cores", "torch", "ray", "GPU", "vllm", "data folder"} <= set(found)
+    assert all(item["state"] in ("ok", "missing", "broken") for item in found.values())
+    assert all(item["get"] for item in found.values() if item["state"] != "ok")
+    assert called.code == any(item["state"] == "broken" for item in found.values())
+
+
+def test_the_installed_command_answers_with_exit_code_and_one_line(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("bidirl")), "run", str(tmp_path / "missing.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"bidirl: {tmp_path / 'missing.yaml'}: no such file\n"
