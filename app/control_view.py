@@ -210,6 +210,7 @@ def command_log(commands: list[Command], clock: PageClock) -> None:
         height="content",
         column_config={
             "id": st.column_config.NumberColumn(width=40),
+            "state": st.column_config.TextColumn(width=130),
             "answer": st.column_config.TextColumn(width="large"),
         },
         key="command_log",

@@ -145,6 +145,12 @@ def all_rows_button(opened: str) -> None:
         st.rerun()
 
 
+def steerable_state(frame: Frame) -> str:
+    """The stored state while the run's own engine is merely silent: commands wait for it. Else the effective one."""
+    own = frame.engine is not None and frame.engine.engine_id == frame.run.engine_id
+    return frame.run.state if own and frame.engine_silent else frame.state
+
+
 def control_part(run_id: str, drawn_open: bool) -> None:
     """Controls and the log of commands."""
     kept = st.session_state.get(f"_frame:{run_id}")
@@ -156,7 +162,7 @@ def control_part(run_id: str, drawn_open: bool) -> None:
         st.rerun()
     left, right = st.columns([2, 3], gap="small")
     with left, st.container(border=True, height="stretch", key="control"):
-        control_view.control_panel(frame.run, frame.state, prompts_per_step(frame.run.job), commands)
+        control_view.control_panel(frame.run, steerable_state(frame), prompts_per_step(frame.run.job), commands)
     with right, st.container(border=True, height="stretch", key="commands"):
         control_view.command_log(commands, session.page_clock())
 

@@ -1,8 +1,8 @@
 """The check of the ledger of device time that closes every run (design.md section 8).
 
-The account is kept while the run goes on, so it does not matter how long that was. A device's spans must add up to its life
-without gap or overlap, telemetry must hold as much, and on cpu devices the CPU seconds must agree with what the spans claim.
-Those are of the work thread; the other threads of a worker carry commands and reports, and must not carry work.
+The account is kept while the run goes on, so it does not matter how long that was. A device's spans must add up to its
+life without gap or overlap, telemetry must hold as much, and on cpu devices the CPU seconds must agree with what the
+spans claim. Those are of the work thread; the other threads of a worker carry commands and reports, and no work.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ AssertionError, because it would break the count that the staleness rules stand 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -96,8 +97,12 @@ class StartPoint:
 class Book:
     """All counts of a run."""
 
-    def __init__(self, job: Job, start: StartPoint, *, order: DataOrder, now: float) -> None:
+    def __init__(
+        self, job: Job, start: StartPoint, *, order: DataOrder, now: float, places: int | None = None
+    ) -> None:
+        """`places`: how many the data order has over all epochs; None: no limit."""
         self.job = job
+        self._places = places
         self.B = job.algorithm.prompts_per_step
         self.bound = Bound(staleness=job.schedule.staleness_resolved, prompts_per_step=self.B)
         self.in_flight_updates = job.schedule.in_flight_updates
@@ -258,8 +263,15 @@ class Book:
     # -- the picture --------------------------------------------------------------------------------------------------
 
     @property
+    def places_left(self) -> float:
+        """Prompts of the data order that nobody has started; infinite without a limit."""
+        return math.inf if self._places is None else self._places - self._next_index + len(self._pending)
+
+    @property
     def steps_left(self) -> int:
-        return self.job.algorithm.steps - self.step.version
+        """Steps to make; fewer than the job asks for where exclusions leave too few prompts to fill them."""
+        groups = len(self.step.taken) + len(self._unconsumed) + self.places_left
+        return int(min(self.job.algorithm.steps - self.step.version, groups // self.B))
 
     @property
     def in_flight(self) -> int:
@@ -286,7 +298,9 @@ class Book:
             published=self.published,
             started=self.started,
             excluded=self.excluded,
-            prompts_left=self.job.algorithm.steps * self.B - (self.started - self.excluded),
+            prompts_left=int(
+                min(self.job.algorithm.steps * self.B - (self.started - self.excluded), self.places_left)
+            ),
             steps_left=self.steps_left,
             paused=self.paused,
             stopping=self.stopping,

@@ -77,10 +77,11 @@ class Run:
         self._checkpoints_dir = checkpoints_dir
         self._closing_since: float | None = None
         self._stop_sent = False
+        self._last_opened = False
         self._recorded: dict[str, object] = {}
         self._lost: set[int] = set()
         order = DataOrder(size=job.task.items, seed=job.seed, shuffle=job.task.shuffle, epochs=job.task.epochs)
-        self.book = Book(job, start, order=order.item_at, now=clock())
+        self.book = Book(job, start, order=order.item_at, now=clock(), places=order.groups)
         self.specs = worker_specs(
             run_id=run_id,
             job=job,
@@ -170,6 +171,10 @@ class Run:
             if broken:
                 self._fail(f"The staleness count is broken: {'; '.join(broken)}")
         self.observer.steps_done.clear()
+        if self.book.steps_left == 0 and not self._last_opened and not self.book.stopping:
+            text = f"The items end after step {self.book.step.version}: too few are left to fill another step."
+            self.recorder.log(now, text, level="warning")
+            self._open_version()
 
     def _enter(self, state: str) -> None:
         self.state = state
@@ -203,6 +208,7 @@ class Run:
         job, book = self.job, self.book
         version, last = book.step.version, book.steps_left == 0
         first = version == book.start.version
+        self._last_opened = last
         every = job.eval.every_steps
         names: list[str] = []
         if job.eval.items and (first or last or (every and version % every == 0)):

@@ -34,10 +34,10 @@ def decide(state: State, now: float) -> list[Action]:
 
 def _rollout(state: State, device: ColocatedDevice) -> list[Action]:
     replica = next(r for r in state.rollout if r.device == device.device)
-    if state.stopping:
+    if state.stopping or state.steps_left == 0:
         if replica.in_flight:
             return []
-        return [SwitchRole(device=device.device, role="train", reason="the run is stopping")]
+        return [SwitchRole(device=device.device, role="train", reason="the run is ending")]
     if state.paused:
         return []
     if len(device.finished) == device.share:

@@ -53,10 +53,11 @@ def shared_chunks(state: State, queue: tuple[int, ...], *, batch_complete: bool)
     chunks: list[TrainChunk] = []
     if state.paused or state.stopping:
         return chunks
-    for replica in sorted(filter(takes_chunk, state.train), key=lambda replica: replica.chunks):
+    takers = sorted(filter(takes_chunk, state.train), key=lambda replica: replica.chunks)
+    for place, replica in enumerate(takers):
         size = min(state.max_chunk_groups, len(queue))
         if batch_complete:
-            size = min(size, -(-len(queue) // len(state.train)))
+            size = min(size, -(-len(queue) // (len(takers) - place)))
         elif replica.chunks and size < state.max_chunk_groups:
             size = 0
         if size == 0:

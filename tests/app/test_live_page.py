@@ -151,6 +151,9 @@ def test_a_silent_engine_is_red_and_says_when_the_charts_froze(folder: DataDir) 
     assert "Charts are frozen at" in alarm
     assert "will be queued" in alarm
     assert "Interrupted" in words(page)
+    button(page, "control_pause").click().run()
+    with Mailbox(folder.control_db) as mailbox:
+        assert [c.kind for c in mailbox.list("demo-0001")] == ["pause"]
 
 
 def test_late_telemetry_is_a_warning(folder: DataDir) -> None:
