@@ -97,9 +97,7 @@ class StartPoint:
 class Book:
     """All counts of a run."""
 
-    def __init__(
-        self, job: Job, start: StartPoint, *, order: DataOrder, now: float, places: int | None = None
-    ) -> None:
+    def __init__(self, job: Job, start: StartPoint, *, order: DataOrder, now: float, places: int | None = None) -> None:
         """`places`: how many the data order has over all epochs; None: no limit."""
         self.job = job
         self._places = places
@@ -298,9 +296,7 @@ class Book:
             published=self.published,
             started=self.started,
             excluded=self.excluded,
-            prompts_left=int(
-                min(self.job.algorithm.steps * self.B - (self.started - self.excluded), self.places_left)
-            ),
+            prompts_left=int(min(self.job.algorithm.steps * self.B - (self.started - self.excluded), self.places_left)),
             steps_left=self.steps_left,
             paused=self.paused,
             stopping=self.stopping,

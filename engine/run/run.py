@@ -34,6 +34,7 @@ from engine.worker import messages as msg
 from planner.policy.decide import decide
 from planner.policy.idle import idle_causes
 from planner.policy.staleness import overdue
+from storage.words import EVAL_NAMES
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,8 @@ class Run:
         self._checkpoints_dir = checkpoints_dir
         self._closing_since: float | None = None
         self._stop_sent = False
-        self._last_opened = False
+        self._last_noted = False
+        self._noted: set[str] = set()
         self._recorded: dict[str, object] = {}
         self._lost: set[int] = set()
         order = DataOrder(size=job.task.items, seed=job.seed, shuffle=job.task.shuffle, epochs=job.task.epochs)
@@ -141,7 +143,7 @@ class Run:
             self._finish_closing(now)
             return
         self._advance(now)
-        if self.state in ("running", "pausing", "paused", "stopping"):
+        if self.state in ("running", "pausing", "paused", "stopping") and not self.closing:
             self._decide(now)
             if self._nothing_left():
                 self._close(now)
@@ -171,10 +173,8 @@ class Run:
             if broken:
                 self._fail(f"The staleness count is broken: {'; '.join(broken)}")
         self.observer.steps_done.clear()
-        if self.book.steps_left == 0 and not self._last_opened and not self.book.stopping:
-            text = f"The items end after step {self.book.step.version}: too few are left to fill another step."
-            self.recorder.log(now, text, level="warning")
-            self._open_version()
+        if self.book.steps_left == 0 and not self._last_noted and not self.book.stopping:
+            self._note_work()
 
     def _enter(self, state: str) -> None:
         self.state = state
@@ -204,21 +204,31 @@ class Run:
         return self.book.in_flight == 0 and all(trainer.busy is None for trainer in self.book.train.values())
 
     def _open_version(self) -> None:
-        """Note the evaluations and the checkpoint that belong to the version just reached."""
+        """A version was reached."""
+        self._noted = set()
+        self._note_work()
+
+    def _note_work(self) -> None:
+        """Note the evaluations and the checkpoint that belong to the version, each once."""
         job, book = self.job, self.book
         version, last = book.step.version, book.steps_left == 0
         first = version == book.start.version
-        self._last_opened = last
-        every = job.eval.every_steps
-        names: list[str] = []
-        if job.eval.items and (first or last or (every and version % every == 0)):
-            names.append("held_out")
+        self._last_noted = last
+        if last and version < job.algorithm.steps:
+            text = f"The items end after step {version}: too few are left to fill another step."
+            self.recorder.log(self._clock(), text, level="warning")
+        due: set[str] = set()
+        if job.eval.items and (first or last or _every(job.eval.every_steps, version)):
+            due.add("held_out")
         if job.eval.items and job.eval.control_prefix and (first or last):
-            names.append("control")
-        book.step.evals_waiting = [(name, device) for name in names for device in book.train]
-        every = job.checkpoint.every_steps
-        if not first and (last or (every and version % every == 0)):
-            book.step.checkpoint_due = True
+            due.add("control")
+        if not first and (last or _every(job.checkpoint.every_steps, version)):
+            due.add("checkpoint")
+        new = due - self._noted
+        self._noted |= new
+        names = [name for name in EVAL_NAMES if name in new]
+        book.step.evals_waiting += [(name, device) for name in names for device in book.train]
+        book.step.checkpoint_due = book.step.checkpoint_due or "checkpoint" in new
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
@@ -321,3 +331,8 @@ class Run:
         if changed:
             self._recorded |= changed
             self.recorder.run(**changed)
+
+
+def _every(steps: int, version: int) -> bool:
+    """Whether a version is one of every so many; 0 is never."""
+    return steps > 0 and version % steps == 0

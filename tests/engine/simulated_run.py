@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import Job, check_job
+from engine.learning.data_order import DataOrder
 from engine.run.book import Group, StartPoint, StepEntry
 from engine.run.run import Run
 from planner.policy import actions as act
 from planner.policy.staleness import step_violations
 from storage import words
-from tests.engine.simulated import Physics, RecordingRecorder, SimulatedWorkers
+from tests.engine.recording import RecordingRecorder
+from tests.engine.simulated import Physics, SimulatedWorkers
 
 GROUP_SIZE = 2
 
@@ -33,8 +35,8 @@ TRANSITIONS = {
 }
 """States of a run as its loop writes them; the end is written by the service."""
 
-QUIET_TICKS = 3
-"""Ticks without any news after which a run is stuck; one or two are the rounds in which it decides to end."""
+TICK_S = 0.25
+"""The service's longest wait; a second one in a row without news is skipped by going to the next event at once."""
 
 
 def make_job(**sections: dict[str, Any]) -> Job:
@@ -94,6 +96,11 @@ class SimulatedRun:
         return self.run.book
 
     @property
+    def used_up(self) -> bool:
+        """The items ended before the steps did."""
+        return self.book.steps_left == 0 and self.book.step.version < self.job.algorithm.steps
+
+    @property
     def at_rest(self) -> bool:
         """Nothing new may be handed out."""
         return bool(self.book.paused or self.book.stopping)
@@ -114,14 +121,15 @@ class SimulatedRun:
             self.run.begin()
         quiet = 0
         while not (self.run.over or until()):
-            reports = self.workers.wait(0.25)
+            reports = self.workers.wait(math.inf if quiet else TICK_S)
             quiet = 0 if reports or self.workers.woken else quiet + 1
             self.run.observe(reports)
             self.run.tick()
             self.each_tick()
             self.ticks += 1
             self._check_idle()
-            assert quiet < QUIET_TICKS or self.run.over, f"deadlock: {self.describe()}"
+            stuck = quiet > 1 and self.workers.clock.empty and not self.run.over
+            assert not stuck, f"deadlock: {self.describe()}"
         if self.run.over:
             self._check_history()
 
@@ -239,7 +247,5 @@ class SimulatedRun:
 
 def items_are_those_of_the_order(groups: list[Group], job: Job) -> bool:
     """Each group asked for the item at its place."""
-    from engine.learning.data_order import DataOrder
-
     order = DataOrder(size=job.task.items, seed=job.seed, shuffle=job.task.shuffle)
     return all(group.finished is not None and group.finished.item == order.item_at(group.index)[2] for group in groups)

@@ -51,6 +51,9 @@ def draw_job(rng: random.Random, arm: str, consume: str) -> Job:
         "consume": consume,
     }
     B = rng.randint(1, 7)
+    epochs = rng.choice((None, None, 1, 2))
+    # with epochs hardly more items than the steps need, so that exclusions use them up
+    items = rng.choice((16, 300)) if epochs is None else -(-steps * B // epochs) + rng.randint(0, 2)
     devices: dict[str, Any] = {"rollout_slots": GROUP_SIZE * rng.randint(1, 2 * B + 1)}
     if arm == "colocated":
         devices |= {"partition": "auto", "count": rng.randint(1, 3)}
@@ -58,7 +61,7 @@ def draw_job(rng: random.Random, arm: str, consume: str) -> Job:
         devices |= {"partition": f"{rng.randint(1, 3)}:{rng.randint(1, 3)}"}
     return make_job(
         algorithm={"prompts_per_step": B, "steps": steps},
-        task={"items": rng.choice((16, 300)), "shuffle": rng.random() < 0.8},
+        task={"items": items, "shuffle": rng.random() < 0.8, "epochs": epochs},
         eval={
             "items": rng.choice((0, 4)),
             "every_steps": rng.randint(0, 3),
@@ -105,20 +108,18 @@ def set_paused(run: SimulatedRun, paused: bool) -> None:
 def check_evaluations(run: SimulatedRun) -> None:
     """Held-out ones at the first version, every N and the last; those of a version before its step is made."""
     job, begin, reached = run.job, run.start.version, run.book.step.version
-    finished = run.run.state == "finished"
     every = job.eval.every_steps
-    due = {begin, *(v for v in range(begin, reached + 1) if every and v % every == 0)} | (
-        {reached} if reached == job.algorithm.steps else set()
-    )
+    ends = {begin, reached} if run.book.steps_left == 0 else {begin}
+    due = ends | {v for v in range(begin, reached + 1) if every and v % every == 0}
     expected = {(v, "held_out") for v in due if job.eval.items}
     if job.eval.items and job.eval.control_prefix:
-        expected |= {(v, "control") for v in due if v in (begin, job.algorithm.steps)}
+        expected |= {(v, "control") for v in ends}
     done = run.recorder.evals
-    assert len(set(done)) == len(done)
     assert set(done) <= expected
+    assert len(set(done)) == len(done)
     missing = expected - set(done)
     assert all(version == reached for version, _ in missing), missing
-    assert not (finished and missing), missing
+    assert not (run.run.state == "finished" and missing), missing
 
 
 def check_checkpoints(run: SimulatedRun) -> None:
@@ -167,9 +168,18 @@ def play_chain(seed: int, arm: str, consume: str, folder: Path, tally: Tally | N
             return
     else:
         pytest.fail("twenty lives and not finished")
-    assert len(consumed) == job.algorithm.steps * job.algorithm.prompts_per_step
-    # every place of the data order that was ever started, once: nothing skipped, nothing twice
-    assert sorted(consumed + excluded) == list(range(len(consumed) + len(excluded)))
+    reached, B = run.book.step.version, job.algorithm.prompts_per_step
+    assert len(consumed) == reached * B
+    # places of the data order, each once: nothing twice, and nothing skipped
+    used = sorted(consumed + excluded)
+    if not run.used_up:
+        assert reached == job.algorithm.steps
+        assert used == list(range(len(used)))
+    else:
+        tally.counts["used up"] += 1
+        assert job.task.epochs is not None
+        assert len(set(used)) == len(used)
+        assert job.task.epochs * job.task.items - len(used) < B
 
 
 @pytest.mark.parametrize(("arm", "consume"), WAYS, ids=lambda word: word)
@@ -187,6 +197,7 @@ def test_random_runs_end_and_use_every_prompt_once_within_its_bound(
     share = RUNS // len(WAYS)
     assert tally.counts["stopped"] > share / 10
     assert tally.counts["pauses"] > share / 4
+    assert tally.counts["used up"] > 0
     assert arm == "colocated" or tally.counts["stale groups"] > 3 * share
 
 

@@ -19,7 +19,7 @@ from engine.worker import device_worker
 from engine.worker import messages as msg
 from engine.worker.device_worker import DeviceWorker
 from engine.worker.ledger import WorkerSpan
-from tests.engine.simulated import Running, sealed_group
+from tests.engine.simulated_device import Running, sealed_group
 
 PATIENCE_S = 20.0
 """Longest wait for anything; reached only when a test fails."""

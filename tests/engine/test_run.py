@@ -212,3 +212,21 @@ def test_a_stop_while_the_optimizer_works_keeps_the_step_it_makes(arm: str, tmp_
     run.play()
     assert (run.run.state, run.book.step.version) == ("stopped", 1)
     assert [version for version, _ in checkpoints.checkpoints(run.folder)] == [1]
+
+
+def test_a_run_whose_items_are_used_up_ends_by_itself_with_its_last_evaluation_and_checkpoint(tmp_path: Path) -> None:
+    # 4 steps of 4 groups need all 16 items; whatever is excluded leaves too few for the last step
+    job = make_job(
+        algorithm={"steps": 4},
+        task={"items": 16, "epochs": 1},
+        eval={"items": 4, "every_steps": 0, "control_prefix": "<think>"},
+    )
+    run = SimulatedRun(job, tmp_path, physics=Physics(excluded=0.2), seed=2)
+    run.play()
+    version = run.book.step.version
+    assert (run.run.state, run.run.error) == ("finished", None)
+    assert 0 < version < 4
+    assert len(run.excluded()) + len(run.consumed()) > 16 - 4
+    assert run.recorder.evals[-2:] == [(version, "held_out"), (version, "control")]
+    assert [found for found, _ in checkpoints.checkpoints(run.folder)] == [version]
+    assert f"The items end after step {version}: too few are left to fill another step." in run.recorder.logs

@@ -1,0 +1,52 @@
+"""Stands for the recorder of a run: keeps what it is told, writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.worker import messages as msg
+
+
+@dataclass
+class RecordingRecorder:
+    """Stands for `Recorder`: keeps what a run reports instead of writing rows."""
+
+    run_id: str = "run"
+    columns: dict[str, Any] = field(default_factory=dict)
+    states: list[str] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
+    causes: dict[int, str | None] = field(default_factory=dict)
+    steps: list[tuple[Any, Any]] = field(default_factory=list)
+    excluded_groups: list[Any] = field(default_factory=list)
+    evals: list[tuple[int, str]] = field(default_factory=list)
+
+    def run(self, **columns: Any) -> None:
+        self.columns |= columns
+        if "state" in columns:
+            self.states.append(columns["state"])
+
+    def devices(self, rows: Sequence[Any]) -> None:
+        pass
+
+    def log(self, at: float, text: str, *, level: str = "info", device: int | None = None) -> None:
+        self.logs.append(text)
+
+    def idle_cause(self, device: int, now: float, cause: str | None) -> None:
+        self.causes[device] = cause
+
+    def delivery(self, device: int, delivery: msg.Delivery) -> None:
+        pass
+
+    def step(self, step: Any, row: Any) -> None:
+        self.steps.append((step, row))
+
+    def step_again(self, row: Any) -> None:
+        pass
+
+    def excluded(self, group: Any, reason: str) -> None:
+        self.excluded_groups.append(group)
+
+    def eval(self, *, step: int, name: str, accuracy: float, items: int, at: float) -> None:
+        self.evals.append((step, name))
