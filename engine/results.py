@@ -32,6 +32,8 @@ def build(reader: TelemetryReader, run: RunRow, *, now: float | None = None, **f
         run.state, engine.beat_at if engine else None, now, run.engine_id, engine.engine_id if engine else None
     )
     steps = reader.steps(run.run_id)
+    if state == "interrupted" and run.ended_at is None and engine is not None and engine.beat_at is not None:
+        now = min(now, engine.beat_at)  # nothing of it lives on after its engine
     window = _window(run, now, final.get("ended_at"))
     seconds = reader.kind_seconds(run.run_id, *window) if window else {}
     ledger = final.get("ledger") or run.ledger or {}

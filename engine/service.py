@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from importlib.metadata import version as package_version
 from pathlib import Path
+from traceback import format_exc
 
 from engine import allowed_paths, checkpoints, launching, ledger_check, results
 from engine.config import Job, parse_job
@@ -110,9 +111,13 @@ class Service:
         for report in reports:
             by_run.setdefault(report.run_id, []).append(report)
         for run_id, (run, commands) in list(self._runs.items()):
-            run.observe(by_run.get(run_id, []))
-            run.tick()
-            commands.settle()
+            try:
+                run.observe(by_run.get(run_id, []))
+                run.tick()
+                commands.settle()
+            except Exception as error:  # a fault of ours ends its run, not the other runs and not the service
+                logger.exception("Run %s met a fault of the engine.", run_id)
+                run.break_off(f"The engine met a fault of its own: {type(error).__name__}: {error}", format_exc())
             if run.state == "running" and run_id not in self._cpu_at:
                 self._cpu_at[run_id] = self._sample_cpu(fresh=True)
             if run.over:
@@ -155,13 +160,16 @@ class Service:
         """Runs of an engine life that is over: the active ones were interrupted, the queued ones are ours now."""
         self._writer.flush(FLUSH_S)
         with TelemetryReader(self._data.telemetry_db) as reader:
+            beats = {life.engine_id: life.beat_at for life in reader.engines()}
             for run in reversed(reader.runs(limit=100_000)):
                 if run.state == "queued":
                     self._writer.run(run.run_id, engine_id=self.engine_id)
                     self._queue.append(run.run_id)
                 elif run.state not in TERMINAL:
+                    # it ended with the last sign of life of its engine, not now
+                    ended_at = beats.get(run.engine_id or "") or self.now()
                     self._writer.run(
-                        run.run_id, state="interrupted", ended_at=self.now(), error="The engine that ran it ended."
+                        run.run_id, state="interrupted", ended_at=ended_at, error="The engine that ran it ended."
                     )
         for command in self._mailbox.list(state="accepted", limit=100_000):
             self._mailbox.reject(command.id, "The engine ended before this took effect.")
@@ -213,7 +221,13 @@ class Service:
             return
         stored = self._stored(self._queue[0])
         assert stored is not None, f"run {self._queue[0]} vanished from the database"
-        job = parse_job(stored.job, source=stored.run_id)
+        try:
+            job = parse_job(stored.job, source=stored.run_id)
+            job.check_machine(len(self._cores))
+        except ValueError as error:  # queued by another version, or on a larger machine
+            self._queue.popleft()
+            self._writer.run(stored.run_id, state="failed", error=str(error), ended_at=self.now())
+            return
         need = min(job.device_count, len(self._cores))
         if need <= len(free):
             self._queue.popleft()

@@ -68,6 +68,10 @@ class TelemetryReader:
         found = self._records(EngineRow, "FROM engine ORDER BY started_at DESC LIMIT 1")
         return found[0] if found else None
 
+    def engines(self) -> list[EngineRow]:
+        """Every engine life, newest start first."""
+        return self._records(EngineRow, "FROM engine ORDER BY started_at DESC")
+
     def runs(self, limit: int = 100, state: str | None = None) -> list[RunRow]:
         """Newest first; in one stored state if given."""
         if state is not None:

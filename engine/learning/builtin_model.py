@@ -90,12 +90,13 @@ def bare_answer(entry: dict[str, Any]) -> str:
 def worked_answer(entry: dict[str, Any]) -> str:
     """Running totals from the last term backwards, then the result.
 
-    4 - 1 - 7 + 7 gives `<think> + 7=7 - 7=0 - 1=-1` `4=3<answer>3`, in one piece.
+    4 - 1 - 7 + 7 gives `<think> + 7=7 - 7=0 - 1=-1 + 4=3<answer>3`. The first term gets a sign too: without one its
+    digit and the total before it would read, and be tokenized, as one number (`=-14=3`).
     """
     first, *rest = str(entry["metadata"]["expression"]).split(" ")
     total, lines = 0, []
     for sign, number in reversed(list(zip(rest[::2], rest[1::2], strict=True))):
         total += int(number) if sign == "+" else -int(number)
         lines.append(f" {sign} {number}={total}")
-    lines.append(f"{first}={total + int(first)}")
+    lines.append(f" + {first}={total + int(first)}")
     return THINK + "".join(lines) + bare_answer(entry)

@@ -294,6 +294,12 @@ class Run:
             for spec in self.specs:
                 self.applier.send(spec.device, msg.Shutdown())
 
+    def break_off(self, error: str, traceback: str) -> None:
+        """The engine cannot go on with this run: remove the workers, keep what is recorded."""
+        self.recorder.log(self._clock(), traceback, level="error")
+        self._workers.end(self.run_id)
+        self.error, self.state, self.over = error, "failed", True
+
     def abandon(self, error: str) -> None:
         """The engine itself ends, and the workers with it."""
         self.error, self.state, self.over = error, "interrupted", True

@@ -46,7 +46,7 @@ def test_prompts_and_answers_survive_the_tokenizer():
 
 def test_a_worked_answer_gives_running_totals_from_the_last_term():
     entry = {"answer": "3", "metadata": {"expression": "4 - 1 - 7 + 7"}}
-    assert worked_answer(entry) == "<think> + 7=7 - 7=0 - 1=-14=3<answer>3"
+    assert worked_answer(entry) == "<think> + 7=7 - 7=0 - 1=-1 + 4=3<answer>3"
     assert bare_answer(entry) == "<answer>3"
 
 
