@@ -101,6 +101,7 @@ class TorchRoles:
             case msg.LoadWeights():
                 self._load_weights(command)
             case msg.Generate():
+                self._enter_rollout()
                 for request in command.requests:
                     self.rollouter.add(request)
             case msg.AbortGroups():
@@ -135,11 +136,14 @@ class TorchRoles:
         return self._rollouter is not None and self._rollouter.active_groups > 0
 
     def generate_step(self) -> None:
-        self._worker.ledger.enter("rollout", role="primary", version=self.rollouter.version)
+        self._enter_rollout()
         finished = self.rollouter.step()
         for group in finished:
             self._worker.ledger.enter("scoring", ref=f"group {group.group_id}")
             self._score(group)
+
+    def _enter_rollout(self) -> None:
+        self._worker.ledger.enter("rollout", role="primary", version=self.rollouter.version)
 
     def _score(self, group: FinishedGroup) -> None:
         try:
