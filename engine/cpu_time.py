@@ -48,7 +48,8 @@ def _ray_processes_s() -> float:
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         try:
-            if WORKER_MARK in " ".join(process.cmdline()):
+            title = " ".join(process.cmdline())
+            if WORKER_MARK in title or not title:  # a process that just ended, a worker of ours perhaps, has no title
                 continue
             times = process.cpu_times()
             total += times.user + times.system
