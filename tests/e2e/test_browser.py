@@ -172,7 +172,6 @@ def numbers_from_sql(service: Service, run_id: str) -> dict[str, float]:
     begin, end, buffer = service.sql(
         "SELECT training_at, measured_until, buffer_groups FROM runs WHERE run_id = ?", run_id
     )[0]
-    last = service.sql("SELECT max(t1) FROM spans WHERE run_id = ?", run_id)[0][0]
 
     def seconds(low: float, high: float, *, idle: bool) -> float:
         where = "kind = 'idle'" if idle else "1"
@@ -183,7 +182,7 @@ def numbers_from_sql(service: Service, run_id: str) -> dict[str, float]:
         "SELECT prompt_tokens + response_tokens, t_end - t_start, lag_json FROM steps WHERE run_id = ? ORDER BY step",
         run_id,
     )
-    low = max(begin, last - 300)
+    low = max(begin, end - 300)
     staleness = service.sql("SELECT staleness FROM runs WHERE run_id = ?", run_id)[0][0]
     tail = math.ceil(staleness)
     steady = steps[max(1, tail) : len(steps) - tail]
@@ -194,8 +193,8 @@ def numbers_from_sql(service: Service, run_id: str) -> dict[str, float]:
         )
     ]
     return {
-        "busy": 1 - seconds(low, last, idle=True) / seconds(low, last, idle=False),
-        "idle": seconds(begin, end or last, idle=True),
+        "busy": 1 - seconds(low, end, idle=True) / seconds(low, end, idle=False),
+        "idle": seconds(begin, end, idle=True),
         "tokens": sum(row[0] for row in steady) / sum(row[1] for row in steady),
         "lag": lags[math.ceil(0.95 * len(lags)) - 1],
         "buffer": buffer,
