@@ -32,6 +32,7 @@ from engine.run.specs import device_name, device_row, worker_specs
 from engine.run.watchdog import Watchdog
 from engine.worker import messages as msg
 from planner.policy.decide import decide
+from planner.policy.due import CHECKPOINT, due_work
 from planner.policy.idle import idle_causes
 from planner.policy.staleness import overdue
 from storage.words import EVAL_NAMES
@@ -217,18 +218,19 @@ class Run:
         if last and version < job.algorithm.steps:
             text = f"The items end after step {version}: too few are left to fill another step."
             self.recorder.log(self._clock(), text, level="warning")
-        due: set[str] = set()
-        if job.eval.items and (first or last or _every(job.eval.every_steps, version)):
-            due.add("held_out")
-        if job.eval.items and job.eval.control_prefix and (first or last):
-            due.add("control")
-        if not first and (last or _every(job.checkpoint.every_steps, version)):
-            due.add("checkpoint")
+        due = due_work(
+            version,
+            first=first,
+            last=last,
+            eval_every=job.eval.every_steps if job.eval.items else None,
+            control=bool(job.eval.control_prefix),
+            checkpoint_every=job.checkpoint.every_steps,
+        )
         new = due - self._noted
         self._noted |= new
         names = [name for name in EVAL_NAMES if name in new]
         book.step.evals_waiting += [(name, device) for name in names for device in book.train]
-        book.step.checkpoint_due = book.step.checkpoint_due or "checkpoint" in new
+        book.step.checkpoint_due = book.step.checkpoint_due or CHECKPOINT in new
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
@@ -337,8 +339,3 @@ class Run:
         if changed:
             self._recorded |= changed
             self.recorder.run(**changed)
-
-
-def _every(steps: int, version: int) -> bool:
-    """Whether a version is one of every so many; 0 is never."""
-    return steps > 0 and version % steps == 0
