@@ -35,6 +35,9 @@ ANSWER_S = 30.0
 APPLIED_S = 3600.0
 """Longest wait with --wait."""
 
+ALIVE_S = 2.0
+"""How often the engine's life is checked while it is waited for."""
+
 LOOK_S = 0.1
 """How often an answer is looked for."""
 
@@ -115,7 +118,7 @@ def launch(data: DataDir, text: str | None, *, base_dir: Path | None, resume: st
     payload = {"job": text, "base_dir": str(base_dir) if base_dir else None, "resume": resume}
     with Mailbox(data.control_db) as mailbox:
         command_id = mailbox.send("launch", payload, who=who())
-        answer = _wait(mailbox, command_id, {"applied", "rejected", "expired"}, ANSWER_S)
+        answer = _wait(mailbox, data, command_id, {"applied", "rejected", "expired"}, ANSWER_S)
     if answer.state != "applied" or answer.result is None:
         raise BadInput(answer.answer or answer.state)
     return str(answer.result["run_id"])
@@ -151,7 +154,8 @@ def command(data: DataDir, kind: str, payload: dict[str, Any], *, run_id: str, w
         if not is_locked(data):
             text = f"no engine runs on {data.root}; command {command_id} waits in the mailbox until one does"
             return {"id": command_id, "state": "pending", "answer": text, "effective_step": None}
-        answer = _wait(mailbox, command_id, done if wait else {"accepted", *done}, APPLIED_S if wait else ANSWER_S)
+        wanted, seconds = (done, APPLIED_S) if wait else ({"accepted", *done}, ANSWER_S)
+        answer = _wait(mailbox, data, command_id, wanted, seconds)
     if answer.state in ("rejected", "superseded", "expired"):
         raise BadInput(f"{kind}: {answer.answer or answer.state}")
     return {
@@ -162,12 +166,21 @@ def command(data: DataDir, kind: str, payload: dict[str, Any], *, run_id: str, w
     }
 
 
-def _wait(mailbox: Mailbox, command_id: int, states: set[str], seconds: float) -> Command:
+def _wait(mailbox: Mailbox, data: DataDir, command_id: int, states: set[str], seconds: float) -> Command:
+    """The command once it is in one of the states; says on stderr what an accepted one still waits for."""
     deadline = time.monotonic() + seconds
+    next_look, told = time.monotonic() + ALIVE_S, False
     while time.monotonic() < deadline:
         row = mailbox.get(command_id)
         if row.state in states:
             return row
+        if row.state == "accepted" and not told:
+            told = True
+            print(f"accepted: {row.answer or 'it takes effect at the next safe point'}", file=sys.stderr)
+        if time.monotonic() >= next_look:
+            next_look = time.monotonic() + ALIVE_S
+            if not is_locked(data):
+                raise EngineFailed(f"the engine on {data.root} is gone; command {command_id} is still {row.state}")
         time.sleep(LOOK_S)
     raise EngineFailed(f"the engine gave no answer to command {command_id} within {seconds:.0f} s")
 

@@ -142,7 +142,8 @@ class RunCommands:
         self._mailbox.accept(
             command.id,
             f"Staleness {value:g} governs starts from now on; groups already started keep their bound. "
-            f"It is expected to be effective at step {effect.expected + 1}, at step {effect.latest + 1} at the latest.",
+            f"It is expected to be effective at step {effect.expected + 1}, at step {effect.latest + 1} at the latest"
+            f"{', once the run is resumed' if book.paused else ''}.",
         )
         self._settle_changes(self._changes.applied(change_id=command.id, first_group_id=book.started))
         book.bound = bound

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from engine import checkpoints
+from engine.cli import client
+from engine.cli.client import EngineFailed
 from planner.policy.staleness import Bound, step_violations
 from storage.liveness import effective_state
 from storage.records import GroupRow
@@ -185,3 +188,16 @@ def test_a_killed_run_that_is_resumed_on_policy_equals_one_that_was_never_interr
     assert resumed["steps"] == 3
     assert resumed["reward"]["per_step"] == whole["reward"]["per_step"][start:]
     assert resumed["params_sha256"] == whole["params_sha256"]
+
+
+def test_waiting_for_a_command_ends_when_the_engine_is_gone(engine, capsys):
+    run_id = engine.launch(small_job("algorithm.steps=5000", "checkpoint.every_steps=0"))
+    engine.wait_steps(run_id, 1)
+    engine.answer(engine.send("pause", {}, run_id), "applied")
+    killer = threading.Timer(3, engine.kill)
+    killer.start()
+    with pytest.raises(EngineFailed, match=r"is gone; command \d+ is still accepted"):
+        client.command(engine.data, "staleness", {"staleness": 0.5}, run_id=run_id, wait=True)
+    killer.join()
+    assert "once the run is resumed" in capsys.readouterr().err
+    engine.start()
