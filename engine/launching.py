@@ -12,6 +12,7 @@ from typing import Any
 
 from engine import allowed_paths, checkpoints
 from engine.config import Job, JobError, dump_job, parse_job
+from engine.learning.tasks import check_task
 from storage.paths import DataDir
 from storage.records import RunRow
 
@@ -48,6 +49,7 @@ def prepare(
         job.check_machine(cores)
     except ValueError as error:
         raise JobError({"devices": str(error)}) from None
+    check_task(job)
     base_dir = Path(payload.get("base_dir") or (parent.base_dir if parent else None) or data.root).absolute()
     if not job.model.source.startswith("builtin:"):
         allowed_paths.resolve(job.model.source, base_dir=base_dir, data_root=data.root)

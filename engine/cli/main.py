@@ -41,6 +41,9 @@ def _job(path: Path, settings: list[str] | None) -> Job:
         job.check_machine(len(usable_cores()))
     except ValueError as error:
         raise JobError({"devices": str(error)}, source=str(path)) from None
+    from engine.learning.tasks import check_task  # a second of imports that only these commands need
+
+    check_task(job, source=str(path))
     return job
 
 

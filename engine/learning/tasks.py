@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
-from engine.config import TaskConfig
+from engine.config import Job, JobError, TaskConfig
 
 HELD_OUT_SEED = 987_654_321
 """Held-out items do not depend on the run's seed, so that accuracies of different runs compare."""
@@ -62,6 +62,15 @@ class Task(Protocol):
 
     def score(self, item: int, text: str) -> float:
         """1.0 or 0.0. Raises RewardFailed when the scorer does."""
+
+
+def check_task(job: Job, *, source: str = "job") -> None:
+    """Raise JobError when the job's task cannot be made: an unknown data set, parameters it refuses, too few items."""
+    try:
+        ReasoningGymTask(job.task, seed=job.seed, held_out_items=job.eval.items)
+    except ValueError as error:
+        path, _, sentence = str(error).partition(": ")
+        raise JobError({path: sentence}, source=source) from None
 
 
 class ReasoningGymTask:

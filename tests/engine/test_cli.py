@@ -146,6 +146,11 @@ def test_no_command_shows_the_commands(arguments: tuple[str, ...], call: Call) -
         pytest.param("run value.yaml --dry-run --json", "value.yaml: algorithm.steps:", id="a dry run of a bad value"),
         pytest.param("run good.yaml --set seed", "--set: must be key.path=value, got 'seed'", id="set without ="),
         pytest.param("run good.yaml --set sed=1", "good.yaml: sed: unknown key 'sed'; did you mean 'seed'?", id="set"),
+        pytest.param(
+            "run good.yaml --set task.source=reasoning_gym:chain_smu",
+            "good.yaml: task.source: unknown data set 'chain_smu'",
+            id="unknown data set",
+        ),
         pytest.param("run large.yaml", "large.yaml: devices: the job takes 80 devices", id="machine"),
         pytest.param("run good.yaml --data-dir good.yaml", "--data-dir: ", id="data folder is a file"),
         pytest.param("run good.yaml --data-dir good.yaml/x/y", "--data-dir: ", id="data folder below a file"),

@@ -125,9 +125,10 @@ def test_the_oldest_queued_run_takes_the_devices_and_the_next_one_waits(served: 
         ({"job": 3}, "job must be the text of a job file, got int"),
         ({"resume": "nobody"}, "resume: run 'nobody' is not known"),
         ({"job": "devices: {count: 8}"}, "the job takes 8 devices and this machine has 2 cores"),
+        ({"job": "task: {source: reasoning_gym:chain_smu}"}, "unknown data set 'chain_smu'"),
         ({"job": "model: {source: /etc}"}, "outside the folders a job may read"),
     ],
-    ids=["unknown key", "no text", "unknown parent", "too many devices", "foreign folder"],
+    ids=["unknown key", "no text", "unknown parent", "too many devices", "unknown data set", "foreign folder"],
 )
 def test_a_launch_that_cannot_run_is_refused_with_its_reason(
     served: Served, payload: dict[str, Any], answer: str
