@@ -160,7 +160,7 @@ def _busy(recent: Sums, whole: Sums, over_time: tuple[float, ...]) -> Number:
     note, tone = "", "off"
     if now is not None and mean is not None:
         difference = (mean - now) * 100
-        note = f"{difference:+.1f} pp against the run's mean" if abs(difference) >= 0.05 else "the run's mean"
+        note = f"{difference:+.1f} pp against the run's mean" if abs(difference) >= 0.05 else "as the run's mean"
         tone = "good" if difference >= 1 else "bad" if difference <= -1 else "off"
     return Number(
         key="busy",

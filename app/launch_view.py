@@ -166,7 +166,7 @@ def sent() -> None:
             waits = "waits for the engine" if command.state == "pending" else "is being prepared by the engine"
             st.info(f"Launch {command.id} {waits}.", icon=symbol(status.icon))
         elif command.state == "applied" and isinstance(run_id, str):
-            st.success(f"Launched as **{literal(run_id)}**. {literal(command.answer or '')}", icon=symbol(status.icon))
+            st.success(f"Launched as **{literal(run_id)}**.", icon=symbol(status.icon))
             st.page_link(
                 states.LIVE_PAGE,
                 label=f"Watch {literal(run_id)} live",

@@ -125,8 +125,9 @@ class RayWorkers:
             delivery = ray.get(worker.exchange, timeout=POLL_S)
         except RayActorError as error:
             del self._workers[key]
-            reason = " ".join(str(error).split())[:300]
-            return Report(run_id=run_id, device=device, delivery=None, lost=f"its process died: {reason}")
+            # Ray's text goes on with advice about clusters; its first sentence says what it knows
+            reason = " ".join(str(error).split()).partition(". ")[0][:200]
+            return Report(run_id=run_id, device=device, delivery=None, lost=f"its process died ({reason})")
         except RayError as error:
             del self._workers[key]
             reason = " ".join(str(error).split())[:500]

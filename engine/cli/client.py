@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.reader import TelemetryReader
 from storage.records import Command
+from storage.words import TERMINAL
 
 ENGINE_START_S = 180.0
 """Longest wait for an engine to come up; Ray takes 1 to 15 s, more on a loaded machine."""
@@ -65,6 +67,12 @@ def data_dir(given: str | None) -> DataDir:
         raise BadInput(f"--data-dir: {nearest} is not a folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise BadInput(f"--data-dir: {nearest} cannot be written")
+    try:
+        # the rights say yes, the file system may still say no: ask it, and leave nothing behind
+        with tempfile.TemporaryDirectory(dir=nearest, prefix=".bidirl-"):
+            pass
+    except OSError as error:
+        raise BadInput(f"--data-dir: {nearest} cannot be written: {error.strerror or error}") from None
     return data
 
 
@@ -147,7 +155,11 @@ def parse_action(action: str, setting: str | None) -> tuple[str, dict[str, Any]]
 
 def command(data: DataDir, kind: str, payload: dict[str, Any], *, run_id: str, wait: bool) -> dict[str, Any]:
     """Send a command; wait for the engine's first look, or until it is applied. Raises BadInput when it is refused."""
-    result(data, run_id)
+    state = result(data, run_id)["state"]
+    if kind != "delete" and state in TERMINAL and state != "interrupted":
+        raise BadInput(f"{kind}: run {run_id} is {state}; only a running one takes commands")
+    if wait and not is_locked(data):
+        raise BadInput(f"{kind}: no engine runs on {data.root} to wait for; start one with: bidirl serve")
     done = {"applied", "rejected", "superseded", "expired"}
     with Mailbox(data.control_db) as mailbox:
         command_id = mailbox.send(kind, payload, run_id=run_id, who=who())

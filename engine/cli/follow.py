@@ -28,8 +28,10 @@ RECENT_STEPS = 10
 """Steps that the time left is estimated from."""
 
 
-def follow(data: DataDir, run_id: str, *, quiet: bool, owner: subprocess.Popen[bytes] | None) -> dict[str, Any]:
-    """Wait for the run's end and return its result. The first Ctrl-C stops the run, the second one leaves it.
+def follow(
+    data: DataDir, run_id: str, *, quiet: bool, owner: subprocess.Popen[bytes] | None
+) -> tuple[dict[str, Any], bool]:
+    """Wait for the run's end; returns its result and whether Ctrl-C stopped it. A second Ctrl-C leaves at once.
 
     `owner`: the engine process when it is ours; its death ends the wait.
     """
@@ -51,9 +53,9 @@ def follow(data: DataDir, run_id: str, *, quiet: bool, owner: subprocess.Popen[b
                     assert run is not None, f"run {run_id} is not in {data.telemetry_db}"
                     _draw(bar, task, reader, run)
                 if run.state in TERMINAL and run.result is not None:
-                    return run.result
+                    return run.result, stopping
                 if run.state in TERMINAL:
-                    return client.result(data, run_id)
+                    return client.result(data, run_id), stopping
                 if owner is not None and owner.poll() is not None:
                     raise client.EngineFailed(f"the engine ended with code {owner.returncode}; see {data.engine_log}")
                 time.sleep(REFRESH_S)

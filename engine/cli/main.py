@@ -9,11 +9,13 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from engine import allowed_paths
 from engine.cli import client, follow, show
 from engine.cli.client import BadInput
 from engine.config import Job, JobError, dump_job, load_job
 from engine.config.job import usable_cores
 from storage.database import StorageError
+from storage.paths import DataDir
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,6 +46,12 @@ def _job(path: Path, settings: list[str] | None) -> Job:
     from engine.learning.tasks import check_task  # a second of imports that only these commands need
 
     check_task(job, source=str(path))
+    if not job.model.source.startswith("builtin:"):
+        try:
+            root = DataDir.from_env().root
+            allowed_paths.resolve(job.model.source, base_dir=path.absolute().parent, data_root=root)
+        except ValueError as error:
+            raise JobError({"model.source": str(error)}, source=str(path)) from None
     return job
 
 
@@ -67,12 +75,14 @@ def run(
     data = client.data_dir(data_dir)
     with client.engine(data) as owner:
         run_id = client.launch(data, dump_job(job), base_dir=job_file.absolute().parent)
-        result = follow.follow(data, run_id, quiet=json_output, owner=owner)
+        result, by_us = follow.follow(data, run_id, quiet=json_output, owner=owner)
     _print_json(result) if json_output else show.summary(result)
     if result["state"] not in ("finished", "stopped"):
         if json_output:
             print(f"bidirl: run {run_id} {result['state']}: {result['error']}", file=sys.stderr)
         raise typer.Exit(1)
+    if by_us:
+        raise typer.Exit(130)
 
 
 @app.command(epilog="Example: bidirl launch jobs/demo.yaml --set seed=3")

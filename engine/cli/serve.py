@@ -23,6 +23,9 @@ from storage.paths import DATA_DIR_VARIABLE, DataDir
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout: Procfile, jobs and the app lie there."""
 
+RESTART_S = 2
+"""Pause before a process that died starts again, so that one that cannot live does not take a whole core."""
+
 PAGE_START_S = 120.0
 """Longest wait for the page before its address is printed as unreachable."""
 
@@ -46,10 +49,22 @@ def serve(data: DataDir, *, demo: bool, host: str, port: int) -> int:
     }
     manager = Manager()
     for name, command in parse_procfile((ROOT / "Procfile").read_text(encoding="utf-8")).processes.items():
-        manager.add_process(name, command, env=environment, cwd=str(ROOT))
+        manager.add_process(name, coming_back(command), env=environment, cwd=str(ROOT))
     threading.Thread(target=_announce, args=(host, port), daemon=True).start()
     manager.loop()
     return int(manager.returncode or 0)
+
+
+def coming_back(command: str) -> str:
+    """The shell command that runs `command` and, when it dies, runs it again: engine and page need not die together.
+
+    An end in order (0), bad input (2) and a stop of the whole service end it.
+    """
+    return (
+        f"stop=; trap 'stop=1' TERM INT; while :; do {command}; code=$?; "
+        'if [ -n "$stop" ] || [ $code -eq 0 ] || [ $code -eq 2 ]; then exit $code; fi; '
+        f'echo "ended with code $code; starting again in {RESTART_S} s"; sleep {RESTART_S}; done'
+    )
 
 
 def _check_port(host: str, port: int) -> None:

@@ -113,7 +113,7 @@ def table(results: Sequence[dict[str, Any]]) -> None:
             result["arm"],
             _number(result["staleness"], "g"),
             f"{partition['rollout']}:{partition['train']}" if partition else "-",
-            str(result["steps"]),
+            f"{result['start_step']} + {result['steps']}" if result["start_step"] else str(result["steps"]),
             _number(result["reward"]["last"], ".3f"),
             _number(result["throughput_tokens_per_s"], ",.0f"),
             _number(result["idle"]["fraction"], ".1%"),

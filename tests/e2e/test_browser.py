@@ -62,9 +62,9 @@ class Service:
                 stderr=out,
                 env=os.environ | {"BIDIRL_USER": "operator"},
             )
-        wait_for("the page", self._answers)
+        wait_for("the page", self.answers)
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         try:
             with urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=1) as response:
                 return bool(response.status == 200)
@@ -272,3 +272,11 @@ def test_an_operator_launches_watches_zooms_steers_and_stops_a_real_job(service,
     settle(page)
     expect(page.locator(".st-key-runs_table")).to_be_visible()
     expect(page.locator(".st-key-lost_by_run")).to_be_visible()
+
+
+def test_a_killed_engine_comes_back_beside_the_page(service):
+    life = service.sql("SELECT engine_id, pid FROM engine ORDER BY started_at DESC LIMIT 1")[0]
+    os.kill(life[1], signal.SIGKILL)
+    query = "SELECT engine_id, pid FROM engine WHERE state = 'ready' ORDER BY started_at DESC LIMIT 1"
+    wait_for("another engine", lambda: service.sql(query)[0][0] != life[0])
+    assert service.answers()
