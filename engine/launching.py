@@ -12,7 +12,6 @@ from typing import Any
 
 from engine import allowed_paths, checkpoints
 from engine.config import Job, JobError, dump_job, parse_job
-from engine.learning.tasks import check_task
 from storage.paths import DataDir
 from storage.records import RunRow
 
@@ -49,6 +48,8 @@ def prepare(
         job.check_machine(cores)
     except ValueError as error:
         raise JobError({"devices": str(error)}) from None
+    from engine.learning.tasks import check_task  # a second of imports, at the first launch and not at every start
+
     check_task(job)
     base_dir = Path(payload.get("base_dir") or (parent.base_dir if parent else None) or data.root).absolute()
     if not job.model.source.startswith("builtin:"):
