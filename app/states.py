@@ -18,7 +18,6 @@ from storage.records import EngineRow, RunRow
 
 LAUNCH_PAGE = "app_pages/launch.py"
 LIVE_PAGE = "app_pages/live.py"
-RUNS_PAGE = "app_pages/runs.py"
 
 LISTED_RUNS = 6
 """Runs offered where the one asked for is not there."""

@@ -27,9 +27,6 @@ SPAN_KINDS = (
 BUSY_KINDS = tuple(kind for kind in SPAN_KINDS if kind != "idle")
 """Everything that is not a bubble."""
 
-USEFUL_KINDS = ("rollout", "train", "scoring", "evaluate")
-"""The work a job is run for; the rest of the busy time is overhead."""
-
 ROLES = ("primary", "auxiliary")
 """Primary on the role's home pool, auxiliary on the other one."""
 
@@ -118,7 +115,7 @@ COLUMNS_OF_VERSION = {1: len(COLUMNS)}
 """How many columns a rollup of each layout has; older rollups are read with zeros in the columns they lack."""
 
 USEFUL_COLUMNS = ("rollout", "rollout_aux", "train", "train_aux", "scoring", "evaluate")
-"""The columns of the useful kinds."""
+"""The work a job is run for; the rest of the busy time is overhead."""
 
 
 def _column_indices() -> dict[tuple[str, str | None, str | None], int]:

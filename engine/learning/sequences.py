@@ -103,11 +103,6 @@ class FinishedGroup:
         """Tokens of all responses."""
         return sum(len(response.tokens) for response in self.responses)
 
-    @property
-    def total_tokens(self) -> int:
-        """Prompt tokens, counted once per response, plus response tokens."""
-        return len(self.prompt_tokens) * len(self.responses) + self.response_tokens
-
     def with_rewards(self, rewards: Sequence[float]) -> FinishedGroup:
         """The same group, scored; one reward per response, in response order."""
         scored = tuple(

@@ -14,15 +14,3 @@ class Transport(Protocol):
 
     def get(self, handle: Any) -> npt.NDArray[np.float32]:
         """The array behind the handle, read-only. Raises TimeoutError when it cannot be had in time."""
-
-
-class LocalTransport:
-    """Within one process: the handle is the array itself."""
-
-    def put(self, array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        stored = array.copy()
-        stored.setflags(write=False)
-        return stored
-
-    def get(self, handle: Any) -> npt.NDArray[np.float32]:
-        return np.asarray(handle)
