@@ -164,6 +164,20 @@ class TelemetryWriter:
                     f"{self._queue.depth} rows wait"
                 )
 
+    def receipt(self) -> int:
+        """Stands for everything reported so far; see `stored`."""
+        with self._changed:
+            return self._put
+
+    def stored(self, receipt: int) -> bool:
+        """Is everything reported before the receipt committed? Never waits; a flush is under way when it is not."""
+        with self._changed:
+            self._check_failure()
+            if self._written < receipt:
+                self._flush_asked = True
+                self._changed.notify_all()
+            return self._written >= receipt
+
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Write what waits and end the thread. Raises TimeoutError or WriterFailed; closing again does nothing."""
         with self._changed:

@@ -13,7 +13,7 @@ from engine import checkpoints
 from engine.config import Job
 from engine.ledger_check import Life
 from engine.run.applier import Applier
-from engine.run.book import Book
+from engine.run.book import Book, StartPoint
 from engine.run.publication import Publication
 from engine.run.recorder import Recorder, step_row
 from engine.worker import messages as msg
@@ -28,6 +28,16 @@ class _Evaluation:
     parts: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A checkpoint whose folder is whole, not yet one to resume from."""
+
+    event: msg.CheckpointSaved
+    point: StartPoint
+    receipt: int
+    """Of the telemetry until the checkpoint's version."""
+
+
 class Observer:
     """Facts of one run."""
 
@@ -38,6 +48,7 @@ class Observer:
         self._applier = applier
         self._train_devices = train_devices
         self._evaluations: dict[tuple[int, str], _Evaluation] = {}
+        self._written: list[_Written] = []
         self._last_row: StepRow | None = None
         self.started: dict[int, int] = {}
         """Device -> process, of the workers that live."""
@@ -170,8 +181,21 @@ class Observer:
     def _checkpoint_saved(self, device: int, event: msg.CheckpointSaved, now: float) -> None:
         self._book.train[device].busy = None
         self._book.step.checkpoint_running = False
-        checkpoints.complete(event.folder, self._book.resume_point)
-        checkpoints.prune(event.folder.parent, self._job.checkpoint.keep)
-        self.params_sha256 = event.params_sha256
-        self.saved.append(event)
-        self._recorder.log(now, f"Checkpoint of version {event.step} is in {event.folder}.")
+        self._written.append(_Written(event, self._book.resume_point, self._recorder.receipt()))
+        self.complete_checkpoints(now)
+
+    def complete_checkpoints(self, now: float) -> bool:
+        """Complete what was written once its history is stored; is none left?
+
+        A checkpoint ahead of the telemetry would, when the engine dies between the two, be resumed into a run that
+        has no record of the steps before it.
+        """
+        while self._written and self._recorder.stored(self._written[0].receipt):
+            written = self._written.pop(0)
+            folder = written.event.folder
+            checkpoints.complete(folder, written.point)
+            checkpoints.prune(folder.parent, self._job.checkpoint.keep)
+            self.params_sha256 = written.event.params_sha256
+            self.saved.append(written.event)
+            self._recorder.log(now, f"Checkpoint of version {written.event.step} is in {folder}.")
+        return not self._written

@@ -23,6 +23,14 @@ class Recorder:
         self.account = Account()
         """Running sums of all spans, for the check that closes the run."""
 
+    def receipt(self) -> int:
+        """Stands for everything recorded so far."""
+        return self._writer.receipt()
+
+    def stored(self, receipt: int) -> bool:
+        """Would everything recorded before the receipt outlive the engine?"""
+        return self._writer.stored(receipt)
+
     def run(self, **columns: Any) -> None:
         """Insert or change the run's own row."""
         self._writer.run(self.run_id, **columns)

@@ -140,13 +140,14 @@ class Run:
     def tick(self) -> None:
         """Decide, apply, record; move the run's own state on."""
         now = self._clock()
+        checkpoints_complete = self.observer.complete_checkpoints(now)
         if self._closing_since is not None:
-            self._finish_closing(now)
+            self._finish_closing(now, checkpoints_complete)
             return
         self._advance(now)
         if self.state in ("running", "pausing", "paused", "stopping") and not self.closing:
             self._decide(now)
-            if self._nothing_left():
+            if checkpoints_complete and self._nothing_left():
                 self._close(now)
         self._watch(now)
         self._record(now)
@@ -273,9 +274,9 @@ class Run:
                 self.recorder.idle_cause(spec.device, now, "draining" if self.book.stopping else "no_work")
         self._record(now)
 
-    def _finish_closing(self, now: float) -> None:
+    def _finish_closing(self, now: float, checkpoints_complete: bool) -> None:
         missing = [spec.device for spec in self.specs if spec.device not in self.observer.closed | self._lost]
-        if missing and now - (self._closing_since or now) < CLOSE_DEADLINE_S:
+        if (missing or not checkpoints_complete) and now - (self._closing_since or now) < CLOSE_DEADLINE_S:
             return
         if missing and self.error is None and not self.book.stopping:
             names = ", ".join(device_name(self.specs[device]) for device in missing)

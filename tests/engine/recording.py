@@ -22,6 +22,19 @@ class RecordingRecorder:
     excluded_groups: list[Any] = field(default_factory=list)
     evals: list[tuple[int, str]] = field(default_factory=list)
 
+    behind: int = 0
+    """How often `stored` is asked in vain after each receipt, as when the writer is slower than the run."""
+
+    _asked: list[int] = field(default_factory=list)
+
+    def receipt(self) -> int:
+        self._asked.append(0)
+        return len(self._asked) - 1
+
+    def stored(self, receipt: int) -> bool:
+        self._asked[receipt] += 1
+        return self._asked[receipt] > self.behind
+
     def run(self, **columns: Any) -> None:
         self.columns |= columns
         if "state" in columns:

@@ -47,6 +47,19 @@ def test_a_healthy_run_goes_through_its_states_and_says_what_it_learnt(run: Simu
     assert [version for version, _ in checkpoints.checkpoints(run.folder)] == [5]
 
 
+def test_a_checkpoint_is_one_to_resume_from_only_when_the_history_before_it_is_stored(run: SimulatedRun) -> None:
+    run.recorder.behind = 1_000_000
+    run.play(until=lambda: run.run.quiet and run.book.steps_left == 0 and (run.folder / "step-000005").is_dir())
+    assert not run.run.over
+    assert not run.run.closing
+    assert checkpoints.newest(run.folder) is None, "an engine that died now would have no record of its steps"
+    run.recorder.behind = 0
+    run.play()
+    found = checkpoints.newest(run.folder)
+    assert found is not None
+    assert (run.run.state, found[1].version, run.recorder.columns["params_sha256"]) == ("finished", 5, "sha-5")
+
+
 def test_a_paused_run_lets_running_work_end_starts_nothing_and_goes_on(run: SimulatedRun) -> None:
     run.play(until=lambda: run.book.step.version == 2)
     run.book.paused = True

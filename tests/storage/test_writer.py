@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,18 @@ def test_everything_reported_can_be_read_after_a_flush(open_writer: Open) -> Non
         assert [row.text for row in reader.logs(RUN)] == ["Step 1 took 2.0 s."]
         assert reader.device_states(RUN) == [state]
         assert reader.spans(RUN, T0, T0 + 10) == [make_span()]
+
+
+def test_a_receipt_says_without_waiting_when_what_came_before_it_is_stored(open_writer: Open) -> None:
+    writer = open_writer()
+    assert writer.stored(writer.receipt()), "nothing was reported"
+    writer.step(make_step())
+    receipt = writer.receipt()
+    deadline = time.monotonic() + 30
+    while not writer.stored(receipt):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert TelemetryReader(writer.path).steps(RUN) == [make_step()]
 
 
 def test_a_run_is_updated_field_by_field_and_wrong_fields_are_refused(open_writer: Open) -> None:
