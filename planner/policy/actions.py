@@ -83,6 +83,63 @@ class SwitchRole:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lend:
+    """The block's devices leave their home role and prepare for the other one, under a new lease."""
+
+    block: int
+    direction: str
+    """rollout_on_train or train_on_rollout."""
+    gain_s: float
+    """Predicted gain, costs not deducted, in seconds; nan where no model was asked."""
+    cost_s: float
+    """Predicted cost in seconds."""
+    reason: str
+    reserved_groups: int = 0
+    """Groups of the data order that are kept for its rollouters while they prepare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndLease:
+    """The auxiliaries stop and the block goes home: unfinished groups come back with their prefixes, a running chunk
+    ends (with `revoke` at the next group boundary), the gradient is kept."""
+
+    block: int
+    lease: int
+    revoke: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnGroups:
+    """The replica gives these unfinished groups back with their prefixes, for another replica to continue."""
+
+    device: int
+    group_ids: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeGroups:
+    """The replica continues these returned groups from their prefixes."""
+
+    device: int
+    group_ids: tuple[int, ...]
+    reason: str
+
+
 Action = (
-    LoadWeights | StartGroups | TakeGroups | TrainChunk | Evaluate | ShipGradient | FinishStep | Checkpoint | SwitchRole
+    LoadWeights
+    | StartGroups
+    | TakeGroups
+    | TrainChunk
+    | Evaluate
+    | ShipGradient
+    | FinishStep
+    | Checkpoint
+    | SwitchRole
+    | Lend
+    | EndLease
+    | ReturnGroups
+    | ResumeGroups
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heapreplace
+
 from planner.policy.actions import Action, LoadWeights, StartGroups, TakeGroups
 from planner.policy.staleness import choose_many, may_start
 from planner.policy.state import RolloutReplica, State
@@ -62,19 +64,20 @@ def group_starts(state: State, loading: dict[int, int]) -> list[StartGroups]:
         free[replica.device], version[replica.device] = replica.free_groups, held
     counts = dict.fromkeys(free, 0)
     started, left = state.started, state.prompts_left
-    while left > 0:
-        open_devices = [
-            device
-            for device in free
-            if free[device] > 0
-            and may_start(loaded_version=version[device], started=started, excluded=state.excluded, bound=state.bound)
-        ]
-        if not open_devices:
-            break
-        device = max(open_devices, key=lambda d: (free[d], -d))
+    roomy = [(-room, device) for device, room in free.items() if room > 0]
+    heapify(roomy)
+    while left > 0 and roomy:
+        room, device = roomy[0]
+        if not may_start(loaded_version=version[device], started=started, excluded=state.excluded, bound=state.bound):
+            heappop(roomy)  # and it stays so: what is started only grows
+            continue
         free[device] -= 1
         counts[device] += 1
         started, left = started + 1, left - 1
+        if room == -1:
+            heappop(roomy)
+        else:
+            heapreplace(roomy, (room + 1, device))
     cap = state.bound.prompts_per_step + state.bound.start_allowance
     return [
         StartGroups(

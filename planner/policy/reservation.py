@@ -8,10 +8,10 @@ left of this step plus B for each later step up to D. Taking a group is allowed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from heapq import heapify
+from collections.abc import Iterable
 
 from planner.policy.bound import Bound, Unconsumed
+from planner.policy.counted import Counted, count_unconsumed, pairs
 
 
 class Cell:
@@ -25,30 +25,26 @@ class Cell:
         self.deadline = version + bound.k
         self.slips_left = bound.F  # how many may still be trained one step after the deadline
         self.count = 0
-        self.ready: list[tuple[int, int]] = []  # heap of (order, group_id) of the finished
+        self.ready: list[tuple[int, int]] = []  # heap of (order, group_id) of the finished: sorted is one
 
 
-def cells_of(version: int, taken: Sequence[tuple[int, Bound]], unconsumed: Iterable[Unconsumed]) -> list[Cell]:
+def cells_of(
+    version: int, taken: Iterable[tuple[int, Bound]] | Counted, unconsumed: Iterable[Unconsumed] | Counted
+) -> list[Cell]:
     """The groups counted by version and bound, with the slips that this step's groups have used up taken off."""
     cells: dict[tuple[int, int], Cell] = {}
-    for group in unconsumed:
-        key = (group.version, group.bound.start_allowance)
-        cell = cells.get(key)
-        if cell is None:
-            cell = cells[key] = Cell(group.version, group.bound)
-        cell.count += 1
-        if group.finished:
-            cell.ready.append((group.order, group.group_id))
-    for group_version, bound in taken:
+    for counted in count_unconsumed(unconsumed).cells:
+        cell = cells[counted.version, counted.bound.start_allowance] = Cell(counted.version, counted.bound)
+        cell.count, cell.ready = counted.count, list(counted.ready)
+    for group_version, bound, count in pairs(taken):
         if group_version + bound.k + 1 == version:
-            cell = cells.get((group_version, bound.start_allowance))
-            if cell is not None:
-                cell.slips_left -= 1
+            slipped = cells.get((group_version, bound.start_allowance))
+            if slipped is not None:
+                slipped.slips_left -= count
     sizes = {cell.bound.prompts_per_step for cell in cells.values()}
     assert len(sizes) <= 1, f"prompts_per_step is fixed for a run, got groups of {sorted(sizes)}"
     for cell in cells.values():
         assert cell.version <= version, f"a group of version {cell.version} at the trainer's version {version}"
-        heapify(cell.ready)
     return list(cells.values())
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from heapq import heappop
 
 from planner.policy.bound import Bound, Unconsumed, lag_limit
+from planner.policy.counted import Counted
 from planner.policy.reservation import cells_of, next_cell, why_no_more
 
 __all__ = [
@@ -65,7 +66,11 @@ def may_start(*, loaded_version: int, started: int, excluded: int, bound: Bound)
 
 
 def choose(
-    *, version: int, slots_left: int, taken: Sequence[tuple[int, Bound]], unconsumed: Iterable[Unconsumed]
+    *,
+    version: int,
+    slots_left: int,
+    taken: Sequence[tuple[int, Bound]] | Counted,
+    unconsumed: Iterable[Unconsumed] | Counted,
 ) -> Choice:
     """The next group of step `version`, or why to wait. Arguments as in `choose_many`; O(groups)."""
     selection = choose_many(version=version, slots_left=slots_left, taken=taken, unconsumed=unconsumed, limit=1)
@@ -78,16 +83,16 @@ def choose_many(
     *,
     version: int,
     slots_left: int,
-    taken: Sequence[tuple[int, Bound]],
-    unconsumed: Iterable[Unconsumed],
+    taken: Sequence[tuple[int, Bound]] | Counted,
+    unconsumed: Iterable[Unconsumed] | Counted,
     limit: int | None = None,
 ) -> Selection:
     """What `choose` would take one after the other until it must wait, the step is full or `limit` groups are taken.
 
     `version` is the trainer's, v; `slots_left` the groups that step v still lacks; `taken` the (version, bound) of
     those it has; `unconsumed` every group in flight or finished, in any order. The oldest version goes first, then the
-    first completed, and only what leaves room for the groups that must be in this step. Costs one pass over the groups
-    and then O(versions * bounds) for each one taken. A whole-batch trainer takes the selection when it fills the step.
+    first completed, and only what leaves room for the groups that must be in this step. Costs one pass over the groups,
+    none when they come counted, and then O(versions * bounds) for each one taken. A whole-batch trainer takes the selection when it fills the step.
     """
     cells = cells_of(version, taken, unconsumed)
     picked: list[int] = []

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.policy.counted import Counted
+from planner.policy.improvements import PAPER, Improvements
 from planner.policy.staleness import Bound, Unconsumed
+from planner.profile import SwitchCosts
+from planner.stage_model import StageTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,12 @@ class RolloutReplica:
     """Its groups may continue under new weights (never at a bound of 0)."""
     free_groups: int
     """Groups it can still take at once."""
+    block: int = -1
+    """Block whose devices it runs on; -1 where nothing is lent."""
+    lease: int | None = None
+    """The lease it works under; None: a primary."""
+    group_ids: tuple[int, ...] = ()
+    """The groups in flight, where they may be taken back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +52,14 @@ class TrainReplica:
     """Chunks among that: the one it works on and those that wait behind it."""
     shipped: bool
     """Its gradient of this step is where the others can fetch it."""
+    block: int = -1
+    """Block whose devices it runs on; -1 where nothing is lent."""
+    lease: int | None = None
+    """The lease it works under; None: a primary."""
+    groups: int = 0
+    """Groups of its running chunk."""
+    busy_since: float = 0.0
+    """When it began what it is busy with, in the time handed to `decide`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +67,7 @@ class Step:
     """The step the trainer is filling: it consumes at version `version`."""
 
     version: int
-    taken: tuple[tuple[int, Bound], ...]
+    taken: tuple[tuple[int, Bound], ...] | Counted
     """Version and bound of each group taken so far."""
     queue: tuple[int, ...]
     """Groups taken and not handed to a trainer."""
@@ -61,6 +79,56 @@ class Step:
     checkpoint_due: bool
     """A checkpoint of this version was asked for and not handed out."""
     checkpoint_running: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """The smallest set of devices of one pool that can be lent: a multiple of both roles' replica sizes."""
+
+    block: int
+    pool: str
+    """Home pool: rollout or train."""
+    primaries: int
+    """Replicas of the home role on it."""
+    auxiliaries: int
+    """Replicas of the other role that it can hold."""
+    lease: int | None = None
+    """The lease under which it is lent; None: it is home."""
+    lease_state: str = ""
+    """granted, preparing, working, draining or releasing."""
+    since: float = 0.0
+    """When the lease was granted, or when the block came home."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """An unfinished group that no replica holds; another replica continues its prefix."""
+
+    group_id: int
+    version: int
+    on_policy: bool
+    """Only a replica with exactly its version may continue it (a bound of 0)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """What the policy knows of speeds and costs; measured, fitted or given, never assumed."""
+
+    rollout: StageTime
+    """M_r: seconds for groups on rollout replicas"""
+    train: StageTime
+    """M_t: seconds for groups on trainer replicas"""
+    rollout_on_train: SwitchCosts
+    train_on_rollout: SwitchCosts
+    full_load_group_s: float
+    """Seconds per group and rollout replica when all its slots are in use."""
+    slot_groups: int
+    """Groups that fill a rollout replica's slots."""
+    half_groups: float
+    """Groups at which a rollout replica reaches half of its full speed."""
+    optimizer_s: float
+    sync_s: float
+    """From the optimizer's end until rollouters hold the new version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +174,20 @@ class State:
     rollout: tuple[RolloutReplica, ...]
     train: tuple[TrainReplica, ...]
     step: Step
-    unconsumed: tuple[Unconsumed, ...]
+    unconsumed: tuple[Unconsumed, ...] | Counted
     """Groups started, not excluded and not taken by a step."""
     colocated: tuple[ColocatedDevice, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    returned: tuple[Returned, ...] = ()
+    """Unfinished groups that came back from a replica."""
+    estimates: Estimates | None = None
+    improvements: Improvements = PAPER
+    rollout_on_train: bool = True
+    """Idle training blocks may be lent."""
+    train_on_rollout: bool = True
+    """Idle rollout blocks may be lent."""
+    closing_since: float | None = None
+    """When the merge and optimizer step of the step being made began; None while it is being filled."""
+    chunks_ahead: int = 2
+    """Chunks that a trainer may hold: the one it works on, and one more so that it does not idle for the time that a
+    report and an answer take. More would bind work to a trainer earlier than needed."""

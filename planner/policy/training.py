@@ -9,10 +9,6 @@ from __future__ import annotations
 from planner.policy.actions import Action, Checkpoint, Evaluate, FinishStep, ShipGradient, TrainChunk
 from planner.policy.state import State, TrainReplica
 
-CHUNKS_AHEAD = 2
-"""Chunks that a trainer may hold: the one it works on, and one more so that it does not idle for the time that a report
-and an answer take. More would bind work to a trainer earlier than needed."""
-
 
 def train_actions(state: State, chunks: list[TrainChunk]) -> list[Action]:
     """Hand out the chunks that the arm chose, fill the gaps of the other trainers, close the step.
@@ -38,9 +34,9 @@ def idle_trainers(state: State) -> list[TrainReplica]:
     return [replica for replica in state.train if replica.ready and replica.busy is None]
 
 
-def takes_chunk(replica: TrainReplica) -> bool:
-    """It is idle, or works on a chunk with none behind it."""
-    return replica.ready and (replica.busy is None or (replica.busy == "chunk" and replica.chunks < CHUNKS_AHEAD))
+def takes_chunk(replica: TrainReplica, chunks_ahead: int) -> bool:
+    """It is idle, or works on a chunk and holds fewer than it may."""
+    return replica.ready and (replica.busy is None or (replica.busy == "chunk" and replica.chunks < chunks_ahead))
 
 
 def shared_chunks(state: State, queue: tuple[int, ...], *, batch_complete: bool) -> list[TrainChunk]:
@@ -53,7 +49,8 @@ def shared_chunks(state: State, queue: tuple[int, ...], *, batch_complete: bool)
     chunks: list[TrainChunk] = []
     if state.paused or state.stopping:
         return chunks
-    takers = sorted(filter(takes_chunk, state.train), key=lambda replica: replica.chunks)
+    takers = [replica for replica in state.train if takes_chunk(replica, state.chunks_ahead)]
+    takers.sort(key=lambda replica: replica.chunks)
     for place, replica in enumerate(takers):
         size = min(state.max_chunk_groups, len(queue))
         if batch_complete:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from planner.policy.gates import drain_prefix, gate_rollout_on_train, gate_train_on_rollout, split_groups
+from planner.policy.lazy_pull import joint_tail_split, lazy_pull
 from planner.policy.staleness import Bound, Unconsumed, choose, may_start
+from planner.stage_model import StageModel
 from planner.throughput import throughput
 
 
@@ -51,8 +54,98 @@ def _throughput(steps: list[tuple[float, float]], s: float) -> float | None:
     return throughput(steps, s)
 
 
+def _gate_r_on_t(
+    Q_r: int, d_p: int, d_a: int, M_r: dict[str, float], C_in: float, C_out: float
+) -> dict[str, bool | float | int]:
+    verdict = gate_rollout_on_train(
+        groups=Q_r, primaries=d_p, auxiliaries=d_a, model=StageModel(**M_r), in_s=C_in, out_s=C_out
+    )
+    return {
+        "admit": verdict.admit,
+        "gain": verdict.gain_s,
+        "Q_a": verdict.auxiliary_groups,
+        "Q_p": verdict.primary_groups,
+    }
+
+
+def _split_q(Q_r: int, d_p: int, d_a: int) -> list[int]:
+    """The auxiliaries' share comes first."""
+    primary, auxiliary = split_groups(groups=Q_r, primaries=d_p, auxiliaries=d_a)
+    return [auxiliary, primary]
+
+
+def _drain_prefix(U: list[float], C_in: float, M_t: dict[str, float], d_p: int) -> dict[str, object]:
+    drained = drain_prefix(units=U, in_s=C_in, model=StageModel(**M_t), primaries=d_p)
+    return {"n_drained": drained, "rest": U[drained:]}
+
+
+def _gate_t_on_r(
+    U: list[float], d_p: int, d_a: int, M_t: dict[str, float], C_in: float, C_out: float, C_grad: float
+) -> dict[str, bool | float | int]:
+    verdict = gate_train_on_rollout(
+        units=U, primaries=d_p, auxiliaries=d_a, model=StageModel(**M_t), in_s=C_in, out_s=C_out, grad_s=C_grad
+    )
+    return {
+        "admit": verdict.admit,
+        "drained": verdict.drained,
+        "T_no": verdict.alone_s,
+        "T_joint": verdict.joint_s,
+        "T_borrow": verdict.borrow_s,
+    }
+
+
+def _joint_tail_split(
+    rem: list[float],
+    now: float,
+    other_ready: float,
+    d_me: int,
+    d_other: int,
+    M_t: dict[str, float],
+    me_primary: bool,
+) -> int:
+    return joint_tail_split(
+        units=rem,
+        now=now,
+        other_ready=other_ready,
+        replicas=d_me,
+        other_replicas=d_other,
+        model=StageModel(**M_t),
+        primary=me_primary,
+    )
+
+
+def _lazy_pull(
+    U: list[float], ready_p: float, ready_a: float, d_p: int, d_a: int, M_t: dict[str, float], s_max: int
+) -> dict[str, object]:
+    pulls = lazy_pull(
+        units=U,
+        ready_primary=ready_p,
+        ready_auxiliary=ready_a,
+        primaries=d_p,
+        auxiliaries=d_a,
+        model=StageModel(**M_t),
+        max_chunk=s_max,
+    )
+    side = {"primary": "p", "auxiliary": "a"}
+    return {
+        "chunks": [
+            {"side": side[chunk.side], "first": chunk.first, "n": chunk.n, "start": chunk.start, "end": chunk.end}
+            for chunk in pulls.chunks
+        ],
+        "finish_p": pulls.finish_primary,
+        "finish_a": pulls.finish_auxiliary,
+        "finish": pulls.finish,
+    }
+
+
 FUNCTIONS: dict[str, Callable[..., object]] = {
     "select_batch": _select_batch,
     "may_start": _may_start,
     "throughput": _throughput,
+    "gate_r_on_t": _gate_r_on_t,
+    "split_q": _split_q,
+    "drain_prefix": _drain_prefix,
+    "gate_t_on_r": _gate_t_on_r,
+    "joint_tail_split": _joint_tail_split,
+    "lazy_pull": _lazy_pull,
 }

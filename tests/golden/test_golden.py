@@ -32,16 +32,24 @@ def test_golden_case(case: dict[str, Any]) -> None:
 
 
 def test_exactly_these_functions_exist_and_each_has_cases() -> None:
-    assert set(FUNCTIONS) == {"select_batch", "may_start", "throughput"}
+    assert set(FUNCTIONS) == {
+        "select_batch",
+        "may_start",
+        "throughput",
+        "gate_r_on_t",
+        "split_q",
+        "drain_prefix",
+        "gate_t_on_r",
+        "joint_tail_split",
+        "lazy_pull",
+    }
     assert {case["fn"] for case in OURS} == set(FUNCTIONS)
-    assert len(OURS) == 18
+    assert len(OURS) == 33
 
 
 def test_a_function_that_does_not_exist_yet_is_an_error_that_lists_those_that_do() -> None:
-    with pytest.raises(
-        KeyError, match=r"no golden function 'plan' here; there are may_start, select_batch, throughput"
-    ):
-        evaluate("plan", {})
+    with pytest.raises(KeyError, match=f"no golden function 'guess' here; there are {', '.join(sorted(FUNCTIONS))}"):
+        evaluate("guess", {})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,97 @@
+"""The never-slower guard: a direction whose leases measurably lose time is switched off for a while, and says so.
+
+One guard per direction. What it looks at is measured, not predicted: gain of a lease = model at the actual work without
+the lease, minus the actual time (design section 7). A gate that a wrong model fools is caught here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+MIN_LEASES = 8
+"""Leases before a verdict: with fewer, t quantiles are so wide that only a disaster shows (design section 7)."""
+
+WINDOW_LEASES = 16
+"""Leases that are remembered: twice the least, so that a small loss shows and a dozen bad ones outweigh the good."""
+
+OFF_S = 600.0
+"""Seconds that a direction stays off: a wrong one then probes with at most some 8 leases in ten minutes, and a run of
+an hour still gets it back when response lengths or speeds have changed."""
+
+T90 = {
+    7: 1.414924,
+    8: 1.396815,
+    9: 1.383029,
+    10: 1.372184,
+    11: 1.363430,
+    12: 1.356217,
+    13: 1.350171,
+    14: 1.345030,
+    15: 1.340606,
+    16: 1.336757,
+    17: 1.333379,
+    18: 1.330391,
+    19: 1.327728,
+    20: 1.325341,
+    21: 1.323188,
+    22: 1.321237,
+    23: 1.319460,
+    24: 1.317836,
+    25: 1.316345,
+    26: 1.314972,
+    27: 1.313703,
+    28: 1.312527,
+    29: 1.311434,
+    30: 1.310415,
+    31: 1.309464,
+}
+"""Degrees of freedom -> one-sided 90% quantile of Student's t, for windows of 8 to 32 leases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """What is known of one direction. A fresh one is on and has seen nothing."""
+
+    gains_s: tuple[float, ...] = ()
+    """seconds won by each of the last leases, oldest first, at most WINDOW_LEASES; emptied when it goes off"""
+    off_until: float | None = None
+    """seconds of the run until which the direction is off; None: it is on"""
+    reason: str = "no lease has been measured"
+    """one sentence with its numbers"""
+
+
+def observe(guard: Guard, gain_s: float, now: float) -> Guard:
+    """The guard after a lease has ended with this measured gain at `now` (s of the run).
+
+    A lease that ends while the direction is off began before and changes nothing; after that the window is empty.
+    Raises ValueError for a gain that is no number.
+    """
+    if not math.isfinite(gain_s):
+        raise ValueError(f"a measured gain must be a number of seconds, got {gain_s!r}")
+    if is_off(guard, now):
+        return guard
+    gains_s = (*guard.gains_s, gain_s)[-WINDOW_LEASES:]
+    mean_s = math.fsum(gains_s) / len(gains_s)
+    if len(gains_s) < MIN_LEASES:
+        return Guard(gains_s=gains_s, reason=f"only {len(gains_s)} of {MIN_LEASES} leases have been measured")
+    bound_s = upper_bound(gains_s)
+    measured = (
+        f"the last {len(gains_s)} leases won {mean_s:.2f} s on average, with 90% confidence at most {bound_s:.2f} s"
+    )
+    if bound_s < 0:
+        return Guard(off_until=now + OFF_S, reason=f"off until {now + OFF_S:.0f} s of the run: {measured}")
+    return Guard(gains_s=gains_s, reason=f"on: {measured}")
+
+
+def is_off(guard: Guard, now: float) -> bool:
+    """Whether no lease may be granted in this direction at `now` (s of the run)."""
+    return guard.off_until is not None and now < guard.off_until
+
+
+def upper_bound(gains_s: tuple[float, ...]) -> float:
+    """One-sided 90% upper bound of the mean (s): mean + t * s / sqrt(n), for 8 to 32 gains."""
+    n = len(gains_s)
+    mean_s = math.fsum(gains_s) / n
+    variance = math.fsum((gain - mean_s) ** 2 for gain in gains_s) / (n - 1)
+    return mean_s + T90[n - 1] * math.sqrt(variance / n)

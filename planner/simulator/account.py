@@ -1,0 +1,54 @@
+"""Device-seconds of a simulated run by what the devices did: every second of every device is in exactly one place."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+
+class Account:
+    """Sums device-seconds by kind of span, and by cause where nothing was done."""
+
+    def __init__(self) -> None:
+        self.busy: defaultdict[tuple[str, bool], float] = defaultdict(float)
+        """(kind, auxiliary) -> device-seconds"""
+        self.idle: defaultdict[str, float] = defaultdict(float)
+        """cause -> device-seconds"""
+        self._cause: dict[int, tuple[str, float, int]] = {}
+
+    def add(self, kind: str, device_s: float, *, auxiliary: bool = False) -> None:
+        """Devices did something for so many device-seconds."""
+        self.busy[kind, auxiliary] += device_s
+
+    def idle_causes(self, causes: dict[int, str], devices: dict[int, int], now: float) -> None:
+        """From `now` on these devices (first device of a replica -> how many) are idle, and why."""
+        for device in [device for device in self._cause if device not in causes]:
+            self.ends(device, now)
+        for device, cause in causes.items():
+            known = self._cause.get(device)
+            if known is not None and known[0] == cause:
+                continue
+            if known is not None:
+                self.ends(device, now)
+            self._cause[device] = (cause, now, devices[device])
+
+    def ends(self, device: int, now: float) -> None:
+        """The device is not idle any more."""
+        known = self._cause.pop(device, None)
+        if known is not None:
+            cause, since, devices = known
+            self.idle[cause] += (now - since) * devices
+
+    def close(self, now: float) -> None:
+        """The run is over."""
+        for device in list(self._cause):
+            self.ends(device, now)
+
+    @property
+    def idle_s(self) -> float:
+        """Idle device-seconds."""
+        return sum(self.idle.values())
+
+    @property
+    def total_s(self) -> float:
+        """All device-seconds."""
+        return sum(self.busy.values()) + self.idle_s

@@ -1,0 +1,220 @@
+"""Leases of a simulated run: blocks that leave their home role and come back, and devices that die.
+
+    home -> preparing (C_in) -> working -> [draining: its running chunk ends] -> releasing (C_out) -> home
+    any of them -> dead -> home
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.policy import actions as act
+from planner.profile import SwitchCosts
+from planner.simulator.events import BACK, FAIL, READY, RELEASED, REVOKE
+from planner.simulator.setup import Failure
+from planner.simulator.trace import Lease
+from planner.simulator.world import BlockEntry
+
+if TYPE_CHECKING:
+    from planner.simulator.simulator import Simulator
+
+
+class Lending:
+    """Moves the simulator's blocks."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._sim = simulator
+
+    # -- actions ------------------------------------------------------------------------------------------------------
+
+    def lend(self, action: act.Lend) -> None:
+        """The block's home replicas leave their role and it prepares for the other one."""
+        sim, entry = self._sim, self._sim.world.blocks[action.block]
+        assert entry.lease is None, f"block {entry.block} is lent already"
+        assert entry.dead_until is None, f"block {entry.block} is dead"
+        ready_at = sim.now + self._costs(entry).in_s
+        closing_ends = self._remove_home(entry)
+        if closing_ends is not None:
+            # a preparation under the optimizer step and the weight sync is hidden; the role begins when they are over
+            ready_at = max(ready_at, closing_ends)
+        lease = Lease(
+            lease=len(sim.trace.leases),
+            block=entry.block,
+            direction=action.direction,
+            granted_at=sim.now,
+            reason=action.reason,
+        )
+        sim.trace.leases.append(lease)
+        self._enter(entry, lease, "preparing")
+        entry.ready_at = ready_at
+        sim.push(ready_at, READY, entry, lease.lease)
+        sim.trace.account.add("switch_in", (ready_at - max(sim.now, closing_ends or sim.now)) * self._size)
+
+    def end(self, action: act.EndLease) -> None:
+        """The auxiliaries stop; unfinished groups come back with their prefixes."""
+        sim, entry = self._sim, self._sim.world.blocks[action.block]
+        lease = entry.lease
+        assert lease is not None, f"block {action.block} is not lent"
+        assert lease.lease == action.lease, f"block {action.block} is not lent under lease {action.lease}"
+        if entry.lease_state in ("draining", "releasing"):
+            return
+        lease.ended_at, lease.end_reason = sim.now, action.reason
+        busy = [t for t in sim.world.trainers.values() if t.block == entry.block and t.busy == "chunk"]
+        if entry.lease_state == "working" and busy:
+            if action.revoke:
+                for trainer in busy:
+                    sim.stop_at_boundary(trainer)
+            self._enter(entry, lease, "draining")
+        else:
+            if entry.lease_state == "preparing":
+                # what was counted as preparing and will not be
+                sim.trace.account.add("switch_in", -max(0.0, entry.ready_at - sim.now) * self._size)
+            self.release(entry.block)
+
+    def release(self, block: int) -> None:
+        """Nothing runs on the block any more: it goes home."""
+        sim, entry = self._sim, self._sim.world.blocks[block]
+        if entry.lease is None or entry.lease_state == "releasing":
+            return
+        if any(t.block == block and t.busy == "chunk" for t in sim.world.trainers.values()):
+            return
+        self._remove_auxiliaries(entry, lost=False)
+        lease = entry.lease
+        self._enter(entry, lease, "releasing")
+        out_s = self._costs(entry).out_s
+        sim.trace.account.add("switch_out", out_s * self._size)
+        sim.push(sim.now + out_s, RELEASED, entry, lease.lease)
+
+    def delivered(self, block: int, groups: int) -> None:
+        """An auxiliary on the block did so much."""
+        lease = self._sim.world.blocks[block].lease
+        if lease is not None:
+            lease.groups += groups
+
+    def is_draining(self, block: int) -> bool:
+        """Its running chunks are the last ones."""
+        return block in self._sim.world.blocks and self._sim.world.blocks[block].lease_state == "draining"
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def handle(self, kind: int, subject: object, stamp: int) -> bool:
+        """An event of a lease or of a failure; does it call for a decision?"""
+        sim = self._sim
+        if kind == REVOKE:
+            for entry in sim.world.blocks.values():
+                if entry.lease is not None:
+                    self.end(
+                        act.EndLease(block=entry.block, lease=entry.lease.lease, revoke=True, reason="an operator did")
+                    )
+            return True
+        if kind == FAIL:
+            assert isinstance(subject, Failure)
+            return self._fail(subject)
+        assert isinstance(subject, BlockEntry)
+        if kind == BACK:
+            subject.dead_until = None
+            self._enter(subject, None, "")
+            self._add_home(subject)
+            return True
+        lease = subject.lease
+        if lease is None or lease.lease != stamp or subject.dead_until is not None:
+            return False
+        if kind == READY:
+            if subject.lease_state != "preparing":
+                return False
+            lease.working_at = sim.now
+            self._enter(subject, lease, "working")
+            self._add_auxiliaries(subject)
+        else:
+            lease.released_at = sim.now
+            self._enter(subject, None, "")
+            self._add_home(subject)
+        return True
+
+    def close(self) -> None:
+        """The run is over: time that was counted ahead and did not pass is taken off."""
+        sim = self._sim
+        for at, _, kind, _, _ in sim.pending():
+            if kind in (READY, RELEASED) and at > sim.now:
+                name = "switch_in" if kind == READY else "switch_out"
+                sim.trace.account.add(name, -(at - sim.now) * self._size)
+
+    def _fail(self, failure: Failure) -> bool:
+        sim, entry = self._sim, self._sim.world.blocks[failure.block]
+        closing = any(t.block == entry.block and t.busy == "optimizer" for t in sim.world.trainers.values())
+        if closing or entry.dead_until is not None:
+            # the step that is being made is kept or lost as a whole; the failure is seen when it is over
+            sim.push(sim.now + 1.0, FAIL, failure)
+            return False
+        entry.dead_until = sim.now + failure.back_after_s
+        if entry.lease is not None:
+            entry.lease.released_at = sim.now
+            entry.lease.end_reason = "its devices died"
+        self._remove_auxiliaries(entry, lost=True)
+        self._enter(entry, None, "dead")
+        sim.push(entry.dead_until, BACK, entry)
+        sim.trace.account.add("failure", failure.back_after_s * self._size)
+        return True
+
+    # -- replicas of a block ------------------------------------------------------------------------------------------
+
+    @property
+    def _size(self) -> int:
+        return self._sim.setup.block_size
+
+    def _costs(self, entry: BlockEntry) -> SwitchCosts:
+        profile = self._sim.setup.profile
+        return profile.rollout_on_train if entry.pool == "train" else profile.train_on_rollout
+
+    def _enter(self, entry: BlockEntry, lease: Lease | None, state: str) -> None:
+        entry.lease, entry.lease_state, entry.since, entry.picture = lease, state, self._sim.now, None
+
+    def _remove_home(self, entry: BlockEntry) -> float | None:
+        """Take the idle home replicas out; when their optimizer step ends, if they are at it."""
+        sim, closing_ends = self._sim, None
+        for rollouter in [r for r in sim.world.rollouters.values() if r.block == entry.block]:
+            assert not rollouter.groups, f"rollouter {rollouter.device} is lent while it holds groups"
+            sim.remove_rollouter(rollouter)
+        for trainer in [t for t in sim.world.trainers.values() if t.block == entry.block]:
+            assert trainer.busy in (None, "optimizer"), f"trainer {trainer.device} is lent while on {trainer.busy}"
+            if trainer.busy == "optimizer":
+                closing_ends = sim.closing_ends
+            sim.keep_gradient(trainer)
+            sim.remove_trainer(trainer)
+        return closing_ends
+
+    def _remove_auxiliaries(self, entry: BlockEntry, *, lost: bool) -> None:
+        sim, world = self._sim, self._sim.world
+        for rollouter in [r for r in world.rollouters.values() if r.block == entry.block]:
+            rollouter.advance(sim.now)
+            for group in rollouter.give_back(tuple(rollouter.groups), lost=lost):
+                world.returned[group.group_id] = group
+            sim.remove_rollouter(rollouter)
+        for trainer in [t for t in world.trainers.values() if t.block == entry.block]:
+            if lost:
+                sim.lose_gradient(trainer)
+            else:
+                sim.keep_gradient(trainer)
+            sim.remove_trainer(trainer)
+
+    def _add_auxiliaries(self, entry: BlockEntry) -> None:
+        assert entry.lease is not None
+        setup = self._sim.setup
+        devices = range(entry.first_device, entry.first_device + setup.block_size)
+        if entry.pool == "train":
+            for device in devices[:: setup.rollout_replica_size]:
+                self._sim.add_rollouter(device, lease=entry.lease.lease)
+        else:
+            for device in devices[:: setup.train_replica_size]:
+                self._sim.add_trainer(device, lease=entry.lease.lease)
+
+    def _add_home(self, entry: BlockEntry) -> None:
+        setup = self._sim.setup
+        devices = range(entry.first_device, entry.first_device + setup.block_size)
+        if entry.pool == "rollout":
+            for device in devices[:: setup.rollout_replica_size]:
+                self._sim.add_rollouter(device, lease=None)
+        else:
+            for device in devices[:: setup.train_replica_size]:
+                self._sim.add_trainer(device, lease=None)
+

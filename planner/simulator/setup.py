@@ -1,0 +1,88 @@
+"""What a simulated run is: the job's shape, its profile, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from planner.policy.improvements import ALL, Improvements
+from planner.profile import Profile, SwitchCosts
+
+FREE = SwitchCosts(in_s=0.0, out_s=0.0, grad_s=0.0)
+"""A switch that costs nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The devices of one block die; what they held is lost."""
+
+    at: float
+    """virtual seconds"""
+    block: int
+    back_after_s: float
+    """until the block's home role works again"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """One simulated run. Raises ValueError for what cannot run."""
+
+    profile: Profile
+    arm: str
+    streaming: bool
+    """the trainer may start on a partial batch"""
+    staleness: float
+    rollout_devices: int
+    train_devices: int
+    rollout_replica_size: int = 1
+    train_replica_size: int = 4
+    prompts_per_step: int = 64
+    group_size: int = 8
+    steps: int = 14
+    seed: int = 0
+    improvements: Improvements = ALL
+    rollout_on_train: bool = True
+    train_on_rollout: bool = True
+    exclusion_rate: float = 0.0
+    """share of groups that are excluded when they finish"""
+    failures: tuple[Failure, ...] = ()
+    decide_every_s: float = 0.0
+    """least virtual time between two decisions; 0: at every decision point"""
+    revoke_at: tuple[float, ...] = ()
+    """virtual seconds at which an operator takes back every lease"""
+
+    def __post_init__(self) -> None:
+        for name, devices, size in (
+            ("rollout", self.rollout_devices, self.rollout_replica_size),
+            ("train", self.train_devices, self.train_replica_size),
+        ):
+            if devices < size or devices % size:
+                raise ValueError(f"{devices} {name} devices are no multiple of the {name} replica size {size}")
+        if self.slot_groups < 1:
+            raise ValueError(
+                f"rollout slots must hold a group of {self.group_size} responses, got {self.profile.rollout.slots}"
+            )
+
+    @property
+    def devices(self) -> int:
+        """Devices of both pools."""
+        return self.rollout_devices + self.train_devices
+
+    @property
+    def slot_groups(self) -> int:
+        """Groups that a rollout replica takes at once."""
+        return self.profile.rollout.slots // self.group_size
+
+    @property
+    def block_size(self) -> int:
+        """Devices of the smallest lendable block: a multiple of both replica sizes."""
+        return math.lcm(self.rollout_replica_size, self.train_replica_size)
+
+    @property
+    def lendable(self) -> bool:
+        """Each pool can host whole replicas of the other role (hot-switch compatible, design section 6)."""
+        return self.rollout_devices % self.block_size == 0 and self.train_devices % self.block_size == 0
+
+    def with_free_switches(self) -> Setup:
+        """The same run where a switch costs nothing."""
+        return replace(self, profile=replace(self.profile, rollout_on_train=FREE, train_on_rollout=FREE))

@@ -1,0 +1,393 @@
+"""Discrete-event simulator of a run: a virtual clock, simulated replicas, and the one `decide`.
+
+    event (a sequence ends, a chunk ends, a step is made, a lease is ready or released)
+      -> books -> State -> decide -> actions -> replicas, new events
+
+It decides nothing itself. Reports reach it in no time, so `decide` sees the world as it is; what a real engine adds is
+the delay of a tick. The same setup and seed give the same trace.
+"""
+
+from __future__ import annotations
+
+import math
+from heapq import heappop, heappush
+
+import numpy as np
+
+from planner.policy import actions as act
+from planner.policy.decide import decide
+from planner.policy.idle import idle_causes
+from planner.policy.state import Estimates
+from planner.simulator.events import CHUNK, FAIL, REVOKE, SEQUENCE, STEP, WAKE
+from planner.simulator.lending import Lending
+from planner.simulator.replicas import Rollouter, Trainer
+from planner.simulator.setup import Setup
+from planner.simulator.trace import SimulatedStep, Trace
+from planner.simulator.workload import Workload
+from planner.simulator.world import StepEntry, World
+
+MAX_ROUNDS = 32
+"""Decisions at one moment: each round may allow a few more; a rule that never settles is a fault."""
+
+TERMINAL = (act.StartGroups, act.ResumeGroups, act.TrainChunk)
+"""After these alone nothing more can be decided at the same moment."""
+
+
+class Simulator:
+    """One run; `run` plays it to its end. Raises RuntimeError when nothing can happen any more (a deadlock)."""
+
+    def __init__(self, setup: Setup, estimates: Estimates, *, keep_actions: bool = False) -> None:
+        self.setup = setup
+        self.now = 0.0
+        self.closing_ends = 0.0
+        """When the step being made is."""
+        self.trace = Trace(staleness=setup.staleness, devices=setup.devices)
+        self.world = World(setup, estimates)
+        self.workload = Workload(
+            setup.profile.response_tokens,
+            seed=setup.seed,
+            group_size=setup.group_size,
+            prompts_per_step=setup.prompts_per_step,
+            steps=setup.steps,
+        )
+        self._keep_actions = keep_actions
+        self._events: list[tuple[float, int, int, object, int]] = []
+        self._count = 0
+        self._noise = np.random.default_rng([setup.seed, 3])
+        self._excluded = np.random.default_rng([setup.seed, 4])
+        self._decided_at = -math.inf
+        self._changed: set[Rollouter] = set()
+        self.lending = Lending(self)
+        for device in range(0, setup.rollout_devices, setup.rollout_replica_size):
+            self.add_rollouter(device, lease=None)
+        for device in range(setup.rollout_devices, setup.devices, setup.train_replica_size):
+            self.add_trainer(device, lease=None)
+        for failure in setup.failures:
+            self.push(failure.at, FAIL, failure)
+        for at in setup.revoke_at:
+            self.push(at, REVOKE, None)
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Trace:
+        """Play until the last step is made."""
+        self._decide()
+        events, world, setup = self._events, self.world, self.setup
+        every = setup.decide_every_s
+        waking = False
+        handled = 0
+        while world.step.version < setup.steps:
+            if not events:
+                raise RuntimeError(f"deadlock at {self.now:.1f} s: {self.describe()}")
+            time = events[0][0]
+            self.now = time
+            due = False
+            while events and events[0][0] <= time:
+                _, _, kind, subject, stamp = heappop(events)
+                handled += 1
+                if kind == SEQUENCE:
+                    due |= self._sequence_ended(subject, stamp)  # type: ignore[arg-type]
+                elif kind == WAKE:
+                    waking, due = False, True
+                else:
+                    due |= self._handle(kind, subject, stamp)
+            if not due:
+                continue
+            if every and time < self._decided_at + every:
+                if not waking:
+                    waking = True
+                    self.push(self._decided_at + every, WAKE, None)
+                continue
+            self._decide()
+        self.trace.events = handled
+        self.lending.close()
+        for rollouter in list(world.rollouters.values()):
+            self.remove_rollouter(rollouter)
+        for trainer in list(world.trainers.values()):
+            self.remove_trainer(trainer)
+        return self.trace
+
+    def pending(self) -> list[tuple[float, int, int, object, int]]:
+        """Events that have not happened, in no order."""
+        return self._events
+
+    def push(self, at: float, kind: int, subject: object, stamp: int = 0) -> None:
+        """Something will happen."""
+        self._count += 1
+        heappush(self._events, (at, self._count, kind, subject, stamp))
+
+    def describe(self) -> str:
+        """One line for whoever looks for a fault."""
+        world = self.world
+        return (
+            f"version {world.step.version}, {len(world.step.taken)} taken, {len(world.step.queue)} queued, "
+            f"{world.step.trained} trained, {len(world.tally)} unconsumed, {len(world.returned)} returned, "
+            f"{world.started} started, {world.excluded} excluded; "
+            f"rollouters {[(r.device, r.version, len(r.groups), r.lease) for r in world.rollouters.values()]}; "
+            f"trainers {[(t.device, t.busy, t.lease) for t in world.trainers.values()]}; "
+            f"blocks {[(b.block, b.lease_state) for b in world.blocks.values()]}"
+        )
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _sequence_ended(self, replica: Rollouter, stamp: int) -> bool:
+        if stamp != replica.stamp:
+            return False
+        replica.advance(self.now)
+        finished = replica.ended()
+        if finished:
+            world, rate = self.world, self.setup.exclusion_rate
+            lease = replica.lease
+            for group in finished:
+                excluded = rate > 0 and self._excluded.random() < rate
+                if excluded:
+                    self.trace.excluded.append(group.place)
+                world.finish(group, excluded)
+                if lease is not None:
+                    self.lending.delivered(replica.block, 1)
+        self._schedule(replica)
+        return bool(finished) or (replica.view is None and self.world.has_work_for(replica))
+
+    def _schedule(self, replica: Rollouter) -> None:
+        """Announce the replica's next end; what was announced before does not hold any more."""
+        replica.stamp += 1
+        if replica.active:
+            if replica.idle_since is not None:
+                replica.idle_since, replica.busy_since = None, self.now
+            self._count += 1
+            heappush(self._events, (replica.next_end(), self._count, SEQUENCE, replica, replica.stamp))
+        elif replica.idle_since is None:
+            self.account(replica, "rollout", self.now - replica.busy_since)
+            replica.idle_since = self.now
+
+    def _handle(self, kind: int, subject: object, stamp: int) -> bool:
+        if kind == CHUNK:
+            assert isinstance(subject, Trainer)
+            return stamp == subject.stamp and self._chunk_done(subject)
+        if kind == STEP:
+            self._step_made()
+            return True
+        return self.lending.handle(kind, subject, stamp)
+
+    def _chunk_done(self, trainer: Trainer) -> bool:
+        groups = trainer.chunks.popleft()
+        self.account(trainer, "train", self.now - trainer.busy_since)
+        self.world.step.trained += len(groups)
+        trainer.trained += groups
+        if trainer.lease is not None:
+            self.world.step.merges = True
+            self.lending.delivered(trainer.block, len(groups))
+        trainer.changed(busy=None, idle_since=self.now)
+        if self.lending.is_draining(trainer.block):
+            self.lending.release(trainer.block)
+        return True
+
+    def _step_made(self) -> None:
+        world, step = self.world, self.world.step
+        lags: dict[int, int] = {}
+        prompt = self.setup.profile.prompt_tokens * self.setup.group_size
+        for group in step.taken:
+            lag = step.version - group.version
+            lags[lag] = lags.get(lag, 0) + 1
+            del world.groups[group.group_id]
+        tokens = round(sum(group.tokens + prompt for group in step.taken))
+        self.trace.steps.append(
+            SimulatedStep(
+                version=step.version,
+                began_at=step.began_at,
+                ended_at=self.now,
+                tokens=tokens,
+                lags=lags,
+                places=tuple(group.place for group in step.taken),
+            )
+        )
+        world.step = StepEntry(step.version + 1, self.now)
+        world.published = step.version + 1
+        for trainer in world.trainers.values():
+            trainer.trained = []
+            if trainer.busy == "optimizer":
+                trainer.changed(busy=None, idle_since=self.now)
+            trainer.changed(shipped=False)
+
+    # -- decisions ----------------------------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        self._decided_at = self.now
+        for _ in range(MAX_ROUNDS):
+            self.trace.decisions += 1
+            actions = decide(self.world.state(), self.now)
+            for action in actions:
+                self._apply(action)
+            for replica in self._changed:
+                self._schedule(replica)
+            self._changed.clear()
+            if all(isinstance(action, TERMINAL) for action in actions):
+                break
+        else:
+            raise RuntimeError(f"no end of decisions at {self.now:.1f} s, the last {actions}: {self.describe()}")
+        self._account_idle()
+
+    def _apply(self, action: act.Action) -> None:
+        world = self.world
+        if self._keep_actions:
+            self.trace.actions.append((self.now, action))
+        match action:
+            case act.StartGroups(device=device, count=count):
+                replica = self._touched(device)
+                for _ in range(count):
+                    world.start(replica, self.workload.group(world.started))
+            case act.ResumeGroups(device=device, group_ids=ids):
+                replica = self._touched(device)
+                for group_id in ids:
+                    world.resume(replica, group_id)
+            case act.ReturnGroups(device=device, group_ids=ids):
+                for group in self._touched(device).give_back(ids):
+                    world.returned[group.group_id] = group
+            case act.LoadWeights(device=device, version=version):
+                replica = self._touched(device)
+                replica.version, replica.view = version, None
+                replica.rate = self._rate()
+            case act.TakeGroups(group_ids=ids):
+                world.take(ids)
+            case act.TrainChunk(device=device, group_ids=ids):
+                self._train(world.trainers[device], ids)
+            case act.ShipGradient(device=device):
+                world.trainers[device].changed(shipped=True)
+            case act.FinishStep():
+                self._close_step()
+            case act.Lend():
+                self.lending.lend(action)
+            case act.EndLease():
+                self.lending.end(action)
+            case _:
+                raise AssertionError(f"the simulator has no rule for {action!r}")
+
+    def _touched(self, device: int) -> Rollouter:
+        replica = self.world.rollouters[device]
+        replica.advance(self.now)
+        self._changed.add(replica)
+        return replica
+
+    def _train(self, trainer: Trainer, group_ids: tuple[int, ...]) -> None:
+        world, speed = self.world, self.setup.profile.train
+        assert trainer.busy is None, f"trainer {trainer.device} is on {trainer.busy}"
+        if world.step.queue and world.step.queue[0] == group_ids[0]:
+            for _ in group_ids:
+                world.step.queue.popleft()
+        else:
+            for group_id in group_ids:
+                world.step.queue.remove(group_id)
+        noise = self.noise()
+        prompt = self.setup.profile.prompt_tokens * self.setup.group_size
+        end = self.now + speed.chunk_s * noise
+        trainer.boundaries = []
+        for group_id in group_ids:
+            end += (world.groups[group_id].tokens + prompt) / speed.tokens_per_s * noise
+            trainer.boundaries.append(end)
+        trainer.chunks.append(group_ids)
+        trainer.stamp += 1
+        trainer.changed(busy="chunk", busy_since=self.now, idle_since=None)
+        self.push(end, CHUNK, trainer, trainer.stamp)
+
+    def _close_step(self) -> None:
+        """Merge, optimizer, weight sync: the primaries that are at home do them together."""
+        world, profile = self.world, self.setup.profile
+        grad_s = profile.train_on_rollout.grad_s if world.step.merges else 0.0
+        for trainer in world.trainers.values():
+            if trainer.lease is None:
+                trainer.changed(busy="optimizer", busy_since=self.now, idle_since=None)
+                self.account(trainer, "grad_merge", grad_s)
+                self.account(trainer, "optimizer", profile.optimizer_s)
+                self.account(trainer, "weight_sync", profile.weight_sync_s)
+        world.step.closing_since = self.now
+        self.closing_ends = self.now + grad_s + profile.optimizer_s + profile.weight_sync_s
+        self.push(self.closing_ends, STEP, None)
+
+    # -- replicas and their time --------------------------------------------------------------------------------------
+
+    def noise(self) -> float:
+        """A factor on a duration."""
+        return float(np.exp(self._noise.normal(0.0, self.setup.profile.noise))) if self.setup.profile.noise else 1.0
+
+    def _rate(self) -> float:
+        return self.setup.profile.rollout.tokens_per_s / self.noise()
+
+    def add_rollouter(self, device: int, *, lease: int | None) -> None:
+        """A replica takes the rollouter role with the newest version."""
+        speed = self.setup.profile.rollout
+        self.world.rollouters[device] = Rollouter(
+            device=device,
+            devices=self.setup.rollout_replica_size,
+            block=self.world.block_of(device),
+            lease=lease,
+            version=self.world.published,
+            rate=self._rate(),
+            half=speed.half_batch,
+            resume_tokens=speed.resume_tokens,
+            slots=speed.slots,
+            group_size=self.setup.group_size,
+            now=self.now,
+        )
+
+    def add_trainer(self, device: int, *, lease: int | None) -> None:
+        """A replica takes the trainer role."""
+        trainer = Trainer(
+            device=device,
+            devices=self.setup.train_replica_size,
+            block=self.world.block_of(device),
+            lease=lease,
+            now=self.now,
+        )
+        self.world.trainers[device] = trainer
+
+    def remove_rollouter(self, replica: Rollouter) -> None:
+        """The replica leaves its role; it holds no groups any more, or the run is over."""
+        replica.stamp += 1
+        if replica.idle_since is None:
+            self.account(replica, "rollout", self.now - replica.busy_since)
+        self.trace.account.ends(replica.device, self.now)
+        self._changed.discard(replica)
+        del self.world.rollouters[replica.device]
+
+    def remove_trainer(self, trainer: Trainer) -> None:
+        """The replica leaves its role."""
+        trainer.stamp += 1
+        if trainer.busy == "chunk":
+            self.account(trainer, "train", self.now - trainer.busy_since)
+        self.trace.account.ends(trainer.device, self.now)
+        del self.world.trainers[trainer.device]
+
+    def keep_gradient(self, trainer: Trainer) -> None:
+        """A trainer that leaves ships what it has accumulated; the primaries merge it."""
+        if trainer.trained and trainer.lease is None:
+            self.world.step.merges = True
+        trainer.trained = []
+
+    def lose_gradient(self, trainer: Trainer) -> None:
+        """Its devices died: everything that it had of this step goes back to the queue."""
+        lost = [group for chunk in trainer.chunks for group in chunk]
+        self.world.step.trained -= len(trainer.trained)
+        self.world.requeue(trainer.trained + lost)
+
+    def stop_at_boundary(self, trainer: Trainer) -> None:
+        """The running chunk ends with the group it works on; the rest goes back to the queue."""
+        groups = trainer.chunks.popleft()
+        kept = next(place for place, end in enumerate(trainer.boundaries) if end >= self.now) + 1
+        self.world.requeue(list(groups[kept:]))
+        trainer.chunks.appendleft(groups[:kept])
+        trainer.stamp += 1
+        trainer.changed()
+        self.push(trainer.boundaries[kept - 1], CHUNK, trainer, trainer.stamp)
+
+    def account(self, replica: Rollouter | Trainer, kind: str, seconds: float) -> None:
+        """The replica's devices did something for so long."""
+        self.trace.account.add(kind, seconds * replica.devices, auxiliary=replica.lease is not None)
+
+    def _account_idle(self) -> None:
+        world = self.world
+        idle = {r.device: r.devices for r in world.rollouters.values() if r.idle_since is not None}
+        idle |= {t.device: t.devices for t in world.trainers.values() if t.idle_since is not None}
+        causes = idle_causes(world.state()) if idle else {}
+        self.trace.account.idle_causes(
+            {device: causes.get(device, "no_work") for device in idle}, idle, self.now
+        )

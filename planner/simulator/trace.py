@@ -1,0 +1,80 @@
+"""What a simulated run leaves behind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from planner.policy.actions import Action
+from planner.simulator.account import Account
+from planner.throughput import throughput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedStep:
+    """One optimizer step."""
+
+    version: int
+    """version at which it consumed its groups"""
+    began_at: float
+    ended_at: float
+    """virtual seconds; when rollouters hold the version that it made"""
+    tokens: int
+    """prompt plus response tokens of its groups"""
+    lags: dict[int, int]
+    """lag -> groups"""
+    places: tuple[int, ...]
+    """its groups' places in the data order"""
+
+
+@dataclass(slots=True, kw_only=True)
+class Lease:
+    """One lease, as it went."""
+
+    lease: int
+    block: int
+    direction: str
+    granted_at: float
+    working_at: float | None = None
+    ended_at: float | None = None
+    """when its end was decided"""
+    released_at: float | None = None
+    groups: int = 0
+    """groups that its rollouters finished, or that its trainers trained"""
+    reason: str = ""
+    end_reason: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Trace:
+    """A simulated run. Times in virtual seconds."""
+
+    staleness: float
+    devices: int
+    steps: list[SimulatedStep] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+    excluded: list[int] = field(default_factory=list)
+    """places of the data order whose groups were excluded"""
+    account: Account = field(default_factory=Account)
+    actions: list[tuple[float, Action]] = field(default_factory=list)
+    """when and what was decided; empty unless it was asked for"""
+    decisions: int = 0
+    events: int = 0
+
+    @property
+    def wall_s(self) -> float:
+        """Until the last step was made."""
+        return self.steps[-1].ended_at if self.steps else 0.0
+
+    @property
+    def throughput(self) -> float | None:
+        """Tokens per second of the steady part (design section 8)."""
+        return throughput([(step.tokens, step.ended_at - step.began_at) for step in self.steps], self.staleness)
+
+    @property
+    def lags(self) -> Counter[int]:
+        """Groups by lag."""
+        total: Counter[int] = Counter()
+        for step in self.steps:
+            total.update(step.lags)
+        return total

@@ -1,0 +1,188 @@
+"""The books of a simulated run and the picture of them that `decide` reads."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from planner.policy.bound import Bound
+from planner.policy.counted import Tally
+from planner.policy.state import Block, Estimates, Returned, State, Step
+from planner.simulator.replicas import Group, Rollouter, Trainer
+from planner.simulator.setup import Setup
+from planner.simulator.trace import Lease
+
+
+@dataclass(slots=True)
+class BlockEntry:
+    """A block and whatever is on it: home replicas, or auxiliaries under a lease."""
+
+    block: int
+    pool: str
+    first_device: int
+    lease: Lease | None = None
+    lease_state: str = ""
+    since: float = 0.0
+    ready_at: float = 0.0
+    dead_until: float | None = None
+    picture: Block | None = None
+
+
+@dataclass(slots=True)
+class StepEntry:
+    """The step being filled."""
+
+    version: int
+    began_at: float
+    taken: list[Group] = field(default_factory=list)
+    counted: Tally = field(default_factory=Tally)
+    queue: deque[int] = field(default_factory=deque)
+    trained: int = 0
+    merges: bool = False
+    """An auxiliary holds or shipped a part of its gradient."""
+    closing_since: float | None = None
+
+
+class World:
+    """All counts of a simulated run."""
+
+    def __init__(self, setup: Setup, estimates: Estimates) -> None:
+        self.setup = setup
+        self.estimates = estimates
+        self.bound = Bound(staleness=setup.staleness, prompts_per_step=setup.prompts_per_step)
+        self.published = 0
+        self.started = 0
+        self.excluded = 0
+        self.finished = 0
+        self.tally = Tally()
+        self.groups: dict[int, Group] = {}
+        self.returned: dict[int, Group] = {}
+        self.step = StepEntry(0, 0.0)
+        self.rollouters: dict[int, Rollouter] = {}
+        self.trainers: dict[int, Trainer] = {}
+        size = setup.block_size if setup.lendable else 0
+        self.blocks: dict[int, BlockEntry] = {}
+        if size:
+            for first in range(0, setup.devices, size):
+                pool = "rollout" if first < setup.rollout_devices else "train"
+                self.blocks[first // size] = BlockEntry(first // size, pool, first)
+
+    def block_of(self, device: int) -> int:
+        """Number of the block with this device; -1 where nothing can be lent."""
+        return device // self.setup.block_size if self.blocks else -1
+
+    def has_work_for(self, replica: Rollouter) -> bool:
+        """Room on the replica could be filled."""
+        cap = (replica.version + 1) * self.bound.prompts_per_step + self.bound.start_allowance
+        return bool(self.returned) or self.started - self.excluded < cap
+
+    # -- pictures -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """The frozen picture."""
+        setup, step = self.setup, self.step
+        steps_left = setup.steps - step.version
+        return State(
+            arm=setup.arm,
+            streaming=setup.streaming,
+            bound=self.bound,
+            max_chunk_groups=setup.profile.train.max_chunk_groups,
+            published=self.published,
+            started=self.started,
+            excluded=self.excluded,
+            prompts_left=setup.steps * setup.prompts_per_step - (self.started - self.excluded),
+            steps_left=steps_left,
+            paused=False,
+            stopping=False,
+            rollout=tuple([replica.view or replica.picture() for replica in self.rollouters.values()]),
+            train=tuple([replica.view or replica.picture() for replica in self.trainers.values()]),
+            step=Step(
+                version=step.version,
+                taken=step.counted.picture(),
+                queue=tuple(step.queue),
+                trained=step.trained,
+                evals_waiting=(),
+                evals_running=0,
+                checkpoint_due=False,
+                checkpoint_running=False,
+            ),
+            unconsumed=self.tally.picture(),
+            blocks=tuple([entry.picture or self._block(entry) for entry in self.blocks.values()]),
+            returned=tuple(
+                Returned(
+                    group_id=group.group_id,
+                    version=group.version if group.left else -1,
+                    on_policy=bool(group.left) and group.bound.start_allowance == 0,
+                )
+                for group in self.returned.values()
+            ),
+            estimates=self.estimates,
+            improvements=setup.improvements,
+            rollout_on_train=setup.rollout_on_train,
+            train_on_rollout=setup.train_on_rollout,
+            closing_since=step.closing_since,
+            chunks_ahead=1,
+        )
+
+    def _block(self, entry: BlockEntry) -> Block:
+        setup = self.setup
+        home, away = setup.rollout_replica_size, setup.train_replica_size
+        if entry.pool == "train":
+            home, away = away, home
+        entry.picture = Block(
+            block=entry.block,
+            pool=entry.pool,
+            primaries=setup.block_size // home,
+            auxiliaries=setup.block_size // away,
+            lease=entry.lease.lease if entry.lease else None,
+            lease_state=entry.lease_state if entry.dead_until is None else "dead",
+            since=entry.since,
+        )
+        return entry.picture
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+
+    def start(self, replica: Rollouter, responses: list[int]) -> None:
+        """The replica begins the next group of the data order."""
+        group = Group(self.started, self.started, responses, self.bound)
+        self.started += 1
+        replica.begin(group)
+        self.groups[group.group_id] = group
+        self.tally.add(group.version, group.bound)
+
+    def resume(self, replica: Rollouter, group_id: int) -> None:
+        """The replica continues a returned group; one whose prefix was lost begins again under its weights."""
+        group = self.returned.pop(group_id)
+        again = not group.left
+        if again:
+            self.tally.remove(group_id, group.version, group.bound)
+        assert again or group.version <= replica.version, f"group {group_id} is newer than replica {replica.device}"
+        replica.begin(group)
+        if again:
+            self.tally.add(group.version, group.bound)
+
+    def finish(self, group: Group, excluded: bool) -> None:
+        """A group's last response has ended."""
+        if excluded:
+            self.tally.remove(group.group_id, group.version, group.bound)
+            del self.groups[group.group_id]
+            self.excluded += 1
+            return
+        self.finished += 1
+        group.order = self.finished
+        self.tally.finish(group.group_id, group.version, group.bound, group.order)
+
+    def take(self, group_ids: tuple[int, ...]) -> None:
+        """The step consumes these groups."""
+        step = self.step
+        for group_id in group_ids:
+            group = self.groups[group_id]
+            self.tally.remove(group_id, group.version, group.bound)
+            step.taken.append(group)
+            step.counted.add(group.version, group.bound)
+        step.queue.extend(group_ids)
+        assert len(step.taken) <= self.setup.prompts_per_step, f"step {step.version} took too many groups"
+
+    def requeue(self, group_ids: list[int]) -> None:
+        """Groups of the step whose gradient is not held by anybody any more: at the head of the queue again."""
+        self.step.queue.extendleft(reversed(group_ids))
