@@ -100,6 +100,19 @@ class Lend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """A gate was asked and did not admit a lease: nothing is moved, the decision is recorded."""
+
+    direction: str
+    """rollout_on_train or train_on_rollout."""
+    gain_s: float
+    """Predicted gain, costs not deducted, in seconds."""
+    cost_s: float
+    """Predicted cost in seconds."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndLease:
     """The auxiliaries stop and the block goes home: unfinished groups come back with their prefixes, a running chunk
     ends (with `revoke` at the next group boundary), the gradient is kept."""
@@ -139,6 +152,7 @@ Action = (
     | Checkpoint
     | SwitchRole
     | Lend
+    | Refuse
     | EndLease
     | ReturnGroups
     | ResumeGroups

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.policy import colocated, pools
+from planner.policy import borrow, colocated, pools
 from planner.policy.actions import Action
 from planner.policy.state import State
 
 _ARMS: dict[str, Callable[[State, float], list[Action]]] = {
     "no_borrow": pools.decide,
     "colocated": colocated.decide,
+    **dict.fromkeys(("opportunistic", "bidirectional_paper", "bidirectional"), borrow.decide),
 }
 
 

@@ -98,6 +98,8 @@ class Block:
     """granted, preparing, working, draining or releasing."""
     since: float = 0.0
     """When the lease was granted, or when the block came home."""
+    reserved: int = 0
+    """Groups of the data order that are kept for its rollouters and not started yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +188,8 @@ class State:
     """Idle training blocks may be lent."""
     train_on_rollout: bool = True
     """Idle rollout blocks may be lent."""
+    refused: frozenset[str] = frozenset()
+    """Directions whose gate was asked and refused in the present idle window of the pool that would be lent."""
     closing_since: float | None = None
     """When the merge and optimizer step of the step being made began; None while it is being filled."""
     chunks_ahead: int = 2

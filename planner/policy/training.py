@@ -42,26 +42,35 @@ def takes_chunk(replica: TrainReplica, chunks_ahead: int) -> bool:
 def shared_chunks(state: State, queue: tuple[int, ...], *, batch_complete: bool) -> list[TrainChunk]:
     """Chunks from one queue that all trainers share, for those that are idle and then for those with one chunk.
 
-    `batch_complete`: no more groups will join this step; its tail is then shared out evenly, or one trainer would end
-    while another holds a full chunk. Before that a working trainer is handed full chunks only: what is short now may be
-    full by the time it is needed.
+    `batch_complete`: no more groups will join this step. A chunk is never more than a trainer's even share of what the
+    step still has to hand out, so that chunks shrink toward the end of a step and no trainer ends long after the
+    others; nor, while a batch is filling, more than an idle trainer's share of what is ready. Before the batch is
+    complete a working trainer is handed full chunks only: what is short now may be full by the time it is needed.
     """
     chunks: list[TrainChunk] = []
-    if state.paused or state.stopping:
+    if state.paused or state.stopping or not queue:
         return chunks
     takers = [replica for replica in state.train if takes_chunk(replica, state.chunks_ahead)]
     takers.sort(key=lambda replica: replica.chunks)
+    trainers = sum(replica.ready for replica in state.train)
+    open_groups = len(queue) if batch_complete else len(queue) + state.bound.prompts_per_step - _taken(state, queue)
     for place, replica in enumerate(takers):
-        size = min(state.max_chunk_groups, len(queue))
-        if batch_complete:
+        size = min(state.max_chunk_groups, len(queue), -(-open_groups // trainers))
+        if batch_complete or not replica.chunks:
             size = min(size, -(-len(queue) // (len(takers) - place)))
-        elif replica.chunks and size < state.max_chunk_groups:
+        elif size < state.max_chunk_groups:
             size = 0
         if size == 0:
             break
         chunk, queue = queue[:size], queue[size:]
+        open_groups -= size
         chunks.append(chunk_of(state, replica.device, chunk))
     return chunks
+
+
+def _taken(state: State, queue: tuple[int, ...]) -> int:
+    """Groups that the step has, those taken at this very moment included."""
+    return len(state.step.taken) + len(queue) - len(state.step.queue)
 
 
 def chunk_of(state: State, device: int, group_ids: tuple[int, ...]) -> TrainChunk:
@@ -100,6 +109,9 @@ def _close_step(state: State) -> list[Action]:
     waiting = step.evals_waiting or step.evals_running or step.checkpoint_due or step.checkpoint_running
     if step.trained < state.bound.prompts_per_step or waiting or state.steps_left == 0:
         return []
+    primaries = [replica for replica in state.train if replica.lease is None]
+    if state.closing_since is not None or not primaries:
+        return []
     if any(replica.busy is not None for replica in state.train):
         return []
     if len(state.train) > 1:
@@ -111,7 +123,7 @@ def _close_step(state: State) -> list[Action]:
             ]
     return [
         FinishStep(
-            devices=tuple(replica.device for replica in state.train),
+            devices=tuple(replica.device for replica in primaries),
             reason=f"all {step.trained} groups of step {step.version} are trained",
         )
     ]

@@ -46,7 +46,7 @@ class Lending:
         )
         sim.trace.leases.append(lease)
         self._enter(entry, lease, "preparing")
-        entry.ready_at = ready_at
+        entry.ready_at, entry.reserved = ready_at, action.reserved_groups
         sim.push(ready_at, READY, entry, lease.lease)
         sim.trace.account.add("switch_in", (ready_at - max(sim.now, closing_ends or sim.now)) * self._size)
 
@@ -90,6 +90,11 @@ class Lending:
         lease = self._sim.world.blocks[block].lease
         if lease is not None:
             lease.groups += groups
+
+    def pulled(self, block: int, groups: int) -> None:
+        """An auxiliary rollouter on the block started groups, of those reserved for it first."""
+        entry = self._sim.world.blocks[block]
+        entry.reserved, entry.picture = max(0, entry.reserved - groups), None
 
     def is_draining(self, block: int) -> bool:
         """Its running chunks are the last ones."""
@@ -173,7 +178,9 @@ class Lending:
         """Take the idle home replicas out; when their optimizer step ends, if they are at it."""
         sim, closing_ends = self._sim, None
         for rollouter in [r for r in sim.world.rollouters.values() if r.block == entry.block]:
-            assert not rollouter.groups, f"rollouter {rollouter.device} is lent while it holds groups"
+            rollouter.advance(sim.now)
+            for group in rollouter.give_back(tuple(rollouter.groups)):
+                sim.world.returned[group.group_id] = group
             sim.remove_rollouter(rollouter)
         for trainer in [t for t in sim.world.trainers.values() if t.block == entry.block]:
             assert trainer.busy in (None, "optimizer"), f"trainer {trainer.device} is lent while on {trainer.busy}"

@@ -29,7 +29,7 @@ from planner.simulator.world import StepEntry, World
 MAX_ROUNDS = 32
 """Decisions at one moment: each round may allow a few more; a rule that never settles is a fault."""
 
-TERMINAL = (act.StartGroups, act.ResumeGroups, act.TrainChunk)
+TERMINAL = (act.StartGroups, act.ResumeGroups, act.TrainChunk, act.Refuse)
 """After these alone nothing more can be decided at the same moment."""
 
 
@@ -234,6 +234,8 @@ class Simulator:
         match action:
             case act.StartGroups(device=device, count=count):
                 replica = self._touched(device)
+                if replica.lease is not None:
+                    self.lending.pulled(replica.block, count)
                 for _ in range(count):
                     world.start(replica, self.workload.group(world.started))
             case act.ResumeGroups(device=device, group_ids=ids):
@@ -255,6 +257,8 @@ class Simulator:
                 world.trainers[device].changed(shipped=True)
             case act.FinishStep():
                 self._close_step()
+            case act.Refuse(direction=direction):
+                world.refused.add(direction)
             case act.Lend():
                 self.lending.lend(action)
             case act.EndLease():
@@ -265,11 +269,13 @@ class Simulator:
     def _touched(self, device: int) -> Rollouter:
         replica = self.world.rollouters[device]
         replica.advance(self.now)
+        self.world.refused.discard("train_on_rollout")
         self._changed.add(replica)
         return replica
 
     def _train(self, trainer: Trainer, group_ids: tuple[int, ...]) -> None:
         world, speed = self.world, self.setup.profile.train
+        world.refused.discard("rollout_on_train")
         assert trainer.busy is None, f"trainer {trainer.device} is on {trainer.busy}"
         if world.step.queue and world.step.queue[0] == group_ids[0]:
             for _ in group_ids:

@@ -24,6 +24,7 @@ class BlockEntry:
     lease_state: str = ""
     since: float = 0.0
     ready_at: float = 0.0
+    reserved: int = 0
     dead_until: float | None = None
     picture: Block | None = None
 
@@ -55,6 +56,7 @@ class World:
         self.excluded = 0
         self.finished = 0
         self.tally = Tally()
+        self.refused: set[str] = set()
         self.groups: dict[int, Group] = {}
         self.returned: dict[int, Group] = {}
         self.step = StepEntry(0, 0.0)
@@ -120,6 +122,7 @@ class World:
             improvements=setup.improvements,
             rollout_on_train=setup.rollout_on_train,
             train_on_rollout=setup.train_on_rollout,
+            refused=frozenset(self.refused),
             closing_since=step.closing_since,
             chunks_ahead=1,
         )
@@ -137,6 +140,7 @@ class World:
             lease=entry.lease.lease if entry.lease else None,
             lease_state=entry.lease_state if entry.dead_until is None else "dead",
             since=entry.since,
+            reserved=entry.reserved,
         )
         return entry.picture
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from planner.fitting import Sample, fit
+from planner.partitions import feasible_partitions, plan
 from planner.policy.gates import drain_prefix, gate_rollout_on_train, gate_train_on_rollout, split_groups
 from planner.policy.lazy_pull import joint_tail_split, lazy_pull
 from planner.policy.staleness import Bound, Unconsumed, choose, may_start
@@ -138,6 +140,39 @@ def _lazy_pull(
     }
 
 
+def _plan(
+    G: int, B_p: int, U_B: float, layouts: list[list[int]], M_r: dict[str, float], M_t: dict[str, float]
+) -> dict[str, object] | None:
+    best = plan(
+        devices=G,
+        layouts=[(rho_r, rho_t) for rho_r, rho_t in layouts],
+        prompts_per_step=B_p,
+        workload=U_B,
+        rollout=StageModel(**M_r),
+        train=StageModel(**M_t),
+    ).best
+    return best and {
+        "g_r": best.rollout_devices,
+        "g_t": best.train_devices,
+        "rho_r": best.rollout_replica_size,
+        "rho_t": best.train_replica_size,
+        "d_r": best.rollout_replicas,
+        "d_t": best.train_replicas,
+        "lam_r": best.rate_rollout,
+        "lam_t": best.rate_train,
+    }
+
+
+def _feasible_partitions(G: int, rho_r: int, rho_t: int) -> list[tuple[int, int]]:
+    return feasible_partitions(G, rho_r, rho_t)
+
+
+def _fit(samples: list[tuple[float, int, float]], decay: float) -> list[float]:
+    measured = [Sample(workload=work, replicas=replicas, seconds=seconds) for work, replicas, seconds in samples]
+    model = fit(measured, decay).model
+    return [model.a, model.b]
+
+
 FUNCTIONS: dict[str, Callable[..., object]] = {
     "select_batch": _select_batch,
     "may_start": _may_start,
@@ -148,4 +183,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "gate_t_on_r": _gate_t_on_r,
     "joint_tail_split": _joint_tail_split,
     "lazy_pull": _lazy_pull,
+    "plan": _plan,
+    "feasible_partitions": _feasible_partitions,
+    "fit": _fit,
 }

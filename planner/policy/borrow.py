@@ -1,0 +1,55 @@
+"""Arms that lend idle devices to the other pool: `opportunistic`, `bidirectional_paper` and `bidirectional`.
+
+    ends of leases -> gates -> weights, groups -> chunks, the step
+    (the published rules let the primaries pull first, so their gates come after the groups)
+
+Which leases open and end is decided in `gates_paper.py` and `gates_ours.py`; who gets groups is in `pulls.py`.
+"""
+
+from __future__ import annotations
+
+from planner.policy import leases_ours, leases_paper
+from planner.policy.actions import Action, EndLease, Lend, Refuse
+from planner.policy.pools import take_groups, weight_loads
+from planner.policy.pulls import consolidations, group_pulls
+from planner.policy.state import State
+from planner.policy.training import shared_chunks, train_actions
+
+
+def decide(state: State, now: float) -> list[Action]:
+    """Everything that may be done now; what a lease changes is seen at the next round."""
+    if state.stopping or state.paused:
+        return _at_rest(state)
+    lending = leases_ours.lending if state.arm == "bidirectional" else leases_paper.lending
+    early = state.arm == "bidirectional_paper" or (state.arm == "bidirectional" and state.improvements.gate_before_pull)
+    actions: list[Action] = []
+    taken = take_groups(state)
+    queue = state.step.queue + tuple(g for take in taken for g in take.group_ids)
+    complete = len(state.step.taken) + sum(len(take.group_ids) for take in taken) == state.bound.prompts_per_step
+    trainable = queue if complete or state.streaming else ()
+    if early:
+        moves = lending(state, now, len(trainable))
+        if any(isinstance(move, Lend | EndLease) for move in moves):
+            return moves
+        actions += moves
+    loads = weight_loads(state)
+    pulls = group_pulls(state, now, {load.device: load.version for load in loads})
+    actions += [*loads, *pulls, *taken]
+    chunks = shared_chunks(state, trainable, batch_complete=complete)
+    actions += train_actions(state, chunks)
+    if not any(not isinstance(action, Refuse) for action in actions):
+        if not early:
+            actions += lending(state, now, len(trainable))
+        if not actions and state.improvements.block_leases:
+            actions += consolidations(state, now)
+    return actions
+
+
+def _at_rest(state: State) -> list[Action]:
+    """A run that pauses or stops takes its leases back."""
+    actions: list[Action] = [
+        EndLease(block=block.block, lease=block.lease, revoke=True, reason="the run is pausing or stopping")
+        for block in state.blocks
+        if block.lease is not None and block.lease_state in ("preparing", "working")
+    ]
+    return actions + train_actions(state, [])

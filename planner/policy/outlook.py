@@ -1,0 +1,183 @@
+"""What `bidirectional` expects: rates of both roles, and when the step will end under a division of the devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.policy.pulls import startable
+from planner.policy.state import Block, Estimates, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """The counts that gates need, taken from a state once a decision."""
+
+    estimates: Estimates
+    rollouters: int
+    """replicas in the rollouter role, those that prepare for it included"""
+    trainers: int
+    """replicas in the trainer role, those that prepare for it included"""
+    startable: int
+    returned: int
+    in_flight: int
+    trainable: int
+    """groups that a trainer may take now"""
+    training: int
+    """groups of running chunks"""
+    needed: int
+    """groups that this step still lacks: neither taken nor finished"""
+    untrained: int
+    """groups of this step whose gradient is still to be computed, without those of running chunks"""
+    home_train: tuple[Block, ...]
+    home_rollout: tuple[Block, ...]
+    lent_train: tuple[Block, ...]
+    """training blocks that are lent"""
+    lent_rollout: tuple[Block, ...]
+    """rollout blocks that are lent"""
+    kept_training: frozenset[int]
+    """lent rollout blocks whose lease goes on into the next step"""
+    per_block: tuple[int, int]
+    """rollouters that a training block holds, trainers that it is worth"""
+
+    primary_room: int
+    """groups that rollouters at home, and auxiliaries at work, can take at once"""
+    room: int
+    """groups that all rollouters can take at once"""
+
+    def supply(self, replicas: int, groups: int) -> float:
+        """Groups per second that rollouters finish while they hold so many groups."""
+        if groups == 0 or replicas == 0:
+            return 0.0
+        estimates = self.estimates
+        each = groups / replicas
+        full = estimates.slot_groups / (estimates.slot_groups + estimates.half_groups)
+        load = each / (each + estimates.half_groups) / full
+        return self.rollout_rate(replicas) * min(1.0, load)
+
+    def utilisation(self, trainers: int, lent: int, supply: float) -> float:
+        """Share of the time that `lent` of the trainers would be busy at home at this supply of groups per second, the
+        others being served first."""
+        return min(1.0, max(0.0, (supply - self.train_rate(trainers - lent)) / self.train_rate(lent)))
+
+    def rollout_rate(self, replicas: int) -> float:
+        """Groups per second at full load."""
+        return replicas / self.estimates.full_load_group_s
+
+    def train_rate(self, replicas: int) -> float:
+        """Groups per second."""
+        return replicas / self.estimates.train.seconds(1.0, 1)
+
+    def step_end(self, lent: int) -> float:
+        """Seconds until this step's last group is trained when so many idle training blocks are lent until its groups
+        are generated; 0 asks what happens as things are."""
+        estimates = self.estimates
+        rollouters, trainers_away = self.per_block[0] * lent, self.per_block[1] * lent
+        in_s = estimates.rollout_on_train.in_s if lent else 0.0
+        out_s = estimates.rollout_on_train.out_s if lent else 0.0
+        return self._end(self.rollouters, self.rollouters + rollouters, in_s, self.trainers - trainers_away, self.trainers, out_s)
+
+    def step_end_returning(self, block: Block) -> float:
+        """The same when the lent block goes home now."""
+        out_s = self.estimates.rollout_on_train.out_s
+        rollouters = self.rollouters - block.auxiliaries
+        return self._end(rollouters, rollouters, 0.0, self.trainers, self.trainers + block.primaries, out_s, now=True)
+
+    def _end(
+        self, before: int, after: int, in_s: float, trainers: int, trainers_later: int, out_s: float, *, now: bool = False
+    ) -> float:
+        estimates = self.estimates
+        needed = self.needed
+        if before <= 0 or after <= 0:
+            return float("inf")
+        done = min(needed, in_s / estimates.full_load_group_s * before)
+        rolled_s = in_s + estimates.rollout.seconds(needed - done, after) if needed else 0.0
+        first_s = 0.0 if self.trainable else min(rolled_s, estimates.rollout.seconds(1, after))
+        back_s = out_s if now else rolled_s + out_s
+        work = self.untrained + self.training * 0.5
+        # groups trained until the block is back, limited by what has been generated
+        rate = self.train_rate(trainers)
+        early = min(work, rate * max(0.0, back_s - first_s))
+        left = work - early
+        if left <= 0 and trainers > 0:
+            last = rolled_s + estimates.train.seconds(1, 1) if needed else 0.0
+            return max(first_s + work / rate, last)
+        return max(back_s + left / self.train_rate(trainers_later), rolled_s + estimates.train.seconds(1, 1))
+
+
+def outlook_of(state: State, now: float, trainable: int) -> Outlook:
+    """The outlook of a state that has estimates."""
+    estimates = state.estimates
+    assert estimates is not None
+    home_train, home_rollout, lent_train, lent_rollout = [], [], [], []
+    rollouters, trainers = len(state.rollout), len(state.train)
+    for block in state.blocks:
+        if block.lease_state == "dead":
+            continue
+        if block.lease is None:
+            (home_train if block.pool == "train" else home_rollout).append(block)
+            continue
+        (lent_train if block.pool == "train" else lent_rollout).append(block)
+        if block.lease_state == "preparing":
+            if block.pool == "train":
+                rollouters += block.auxiliaries
+            else:
+                trainers += block.auxiliaries
+        elif block.lease_state == "releasing":
+            if block.pool == "train":
+                trainers += block.primaries
+            else:
+                rollouters += block.primaries
+    B = state.bound.prompts_per_step
+    finished = state.unconsumed.finished  # type: ignore[union-attr]
+    taken = len(state.step.taken)
+    training = sum(replica.groups for replica in state.train)
+    some = home_train[0] if home_train else lent_train[0] if lent_train else None
+    room = sum(replica.free_groups for replica in state.rollout)
+    in_flight = sum(replica.in_flight for replica in state.rollout)
+    view = Outlook(
+        estimates=estimates,
+        rollouters=rollouters,
+        trainers=trainers,
+        startable=startable(state, state.published),
+        returned=len(state.returned),
+        in_flight=in_flight,
+        trainable=trainable,
+        training=training,
+        needed=max(0, B - taken - finished),
+        untrained=B - state.step.trained - training,
+        home_train=tuple(home_train),
+        home_rollout=tuple(home_rollout),
+        lent_train=tuple(lent_train),
+        lent_rollout=tuple(lent_rollout),
+        kept_training=frozenset(),
+        per_block=(some.auxiliaries, some.primaries) if some else (0, 0),
+        primary_room=room,
+        room=room,
+    )
+    if state.closing_since is not None and lent_rollout and state.improvements.keep_lease:
+        return replace(view, kept_training=_kept(view, B, finished))
+    return view
+
+
+def _kept(view: Outlook, B: int, finished: int) -> frozenset[int]:
+    """Lent rollout blocks that go on training in the next step: as many as leave the trainers something to do.
+
+    The groups that are finished now must keep the trainers busy until rollouters at home deliver, and with what those
+    deliver during the step, fill it.
+    """
+    kept: list[int] = []
+    rollouters, trainers = view.rollouters, view.trainers
+    first_s = view.estimates.rollout.seconds(1, 1)
+    for block in view.lent_rollout:
+        # as things are, all of them are trainers: send them home one by one until the rest is fed
+        kept.append(block.block)
+    while kept and trainers > 0:
+        rate = view.train_rate(trainers)
+        delivered = view.rollout_rate(rollouters) * B / rate
+        if finished + delivered >= B and (finished >= rate * first_s or view.in_flight > 0):
+            break
+        kept.pop()
+        block = view.lent_rollout[len(kept)]
+        trainers -= block.auxiliaries
+        rollouters += block.primaries
+    return frozenset(kept)

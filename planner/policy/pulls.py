@@ -1,0 +1,127 @@
+"""Who generates what: returned prefixes and new groups, for primaries and auxiliaries."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heapreplace
+
+from planner.policy.actions import Action, ResumeGroups, ReturnGroups, StartGroups
+from planner.policy.pools import must_drain
+from planner.policy.staleness import may_start
+from planner.policy.state import Returned, State
+
+
+def startable(state: State, version: int | None) -> int:
+    """Groups that a replica with this version may still start."""
+    if version is None:
+        return 0
+    cap = (version + 1) * state.bound.prompts_per_step + state.bound.start_allowance
+    return max(0, min(cap - (state.started - state.excluded), state.prompts_left))
+
+
+def may_continue(group: Returned, version: int) -> bool:
+    """A replica with this version may take the group up; one whose prefix was lost begins anew anywhere."""
+    return group.version < 0 or (group.version == version if group.on_policy else group.version <= version)
+
+
+def reserved_groups(state: State, now: float) -> int:
+    """Groups kept for rollouters that prepare; a reservation expires after twice C_in."""
+    if state.estimates is None:
+        return 0
+    life = 2 * state.estimates.rollout_on_train.in_s
+    return sum(
+        block.reserved
+        for block in state.blocks
+        if block.lease is not None and block.pool == "train" and now - block.since <= life
+    )
+
+
+def group_pulls(state: State, now: float, loading: dict[int, int]) -> list[Action]:
+    """Returned groups first, then new ones while the starting rule allows, on the replica with the most room first.
+
+    With reservations, primaries leave the reserved groups alone unless they have run dry, and an auxiliary takes no
+    more than its share of them.
+    """
+    free: dict[int, int] = {}
+    version: dict[int, int] = {}
+    dry: set[int] = set()
+    auxiliary: dict[int, int] = {}
+    for replica in state.rollout:
+        held = loading.get(replica.device, replica.version)
+        if held is None or replica.free_groups <= 0:
+            continue
+        if replica.device not in loading and must_drain(replica, state.published):
+            continue
+        free[replica.device], version[replica.device] = replica.free_groups, held
+        if replica.in_flight == 0:
+            dry.add(replica.device)
+        if replica.lease is not None:
+            auxiliary[replica.device] = replica.block
+    if not free:
+        return []
+    actions: list[Action] = _resumes(state, free, version)
+    newest = max(version.values())
+    if startable(state, newest) == 0:
+        return actions
+    quota = _quotas(state)
+    kept = reserved_groups(state, now)
+    counts = dict.fromkeys(free, 0)
+    started, left = state.started, state.prompts_left
+    roomy = [(-room, device) for device, room in free.items() if room > 0]
+    heapify(roomy)
+    while left > 0 and roomy:
+        room, device = roomy[0]
+        block = auxiliary.get(device)
+        allowed = may_start(
+            loaded_version=version[device],
+            started=started + (kept if block is None and device not in dry else 0),
+            excluded=state.excluded,
+            bound=state.bound,
+        )
+        if not allowed or (block is not None and quota.get(block, 1) <= 0):
+            heappop(roomy)
+            continue
+        if block in quota:
+            quota[block] -= 1
+            kept = max(0, kept - 1)
+        counts[device] += 1
+        dry.discard(device)
+        started, left = started + 1, left - 1
+        if room == -1:
+            heappop(roomy)
+        else:
+            heapreplace(roomy, (room + 1, device))
+    return actions + [
+        StartGroups(device=device, count=count, reason=f"room for {free[device]} groups at version {version[device]}")
+        for device, count in counts.items()
+        if count
+    ]
+
+
+def _quotas(state: State) -> dict[int, int]:
+    """Groups that the auxiliaries of a block may still start, where they own a reservation."""
+    if state.arm == "bidirectional" and state.improvements.fill_auxiliary:
+        return {}
+    if state.arm == "opportunistic":
+        return {}
+    return {block.block: block.reserved for block in state.blocks if block.lease is not None and block.pool == "train"}
+
+
+def _resumes(state: State, free: dict[int, int], version: dict[int, int]) -> list[Action]:
+    """Returned groups to the replicas with the most room, each on one that may continue it."""
+    given: dict[int, list[int]] = {}
+    for group in state.returned:
+        able = [device for device, room in free.items() if room > 0 and may_continue(group, version[device])]
+        if not able:
+            continue
+        device = max(able, key=lambda d: (free[d], -d))
+        free[device] -= 1
+        given.setdefault(device, []).append(group.group_id)
+    return [
+        ResumeGroups(device=device, group_ids=tuple(ids), reason=f"{len(ids)} unfinished groups came back")
+        for device, ids in given.items()
+    ]
+
+
+def consolidations(state: State, now: float) -> list[Action]:
+    """Nothing yet."""
+    return []
