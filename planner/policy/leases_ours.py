@@ -37,21 +37,18 @@ def _lend_training(state: State, view: Outlook) -> list[Action]:
     cost_s = costs.in_s + costs.out_s
     if state.bound.k >= 1:
         lends: list[Action] = []
-        trainers, rollouters, groups = view.trainers, view.rollouters, view.in_flight + view.returned
-        slots = view.estimates.slot_groups
-        groups += min(view.startable, (rollouters - len(state.rollout)) * slots)
+        trainers, lent = view.trainers, 0
         for block in idle:
             length_s = work * view.estimates.full_load_group_s / block.auxiliaries
-            used = view.utilisation(trainers, block.primaries, view.supply(rollouters, groups))
+            used = view.utilisation(trainers, block.primaries, view.supply_over(length_s, lent))
             net_s = length_s - costs.out_s - used * (length_s + costs.in_s)
             if net_s <= 0:
                 break
             reason = f"{work} groups last {length_s:.0f} s, its trainers would be busy for {used:.0%} of it"
             lends.append(_lend(block, "rollout_on_train", length_s, length_s - net_s, reason))
             trainers -= block.primaries
-            rollouters += block.auxiliaries
-            taken = min(work, block.auxiliaries * slots)
-            groups, work = groups + taken, work - taken
+            lent += block.auxiliaries
+            work -= block.auxiliaries * view.estimates.slot_groups
             if work <= 0:
                 break
         return lends
@@ -143,10 +140,13 @@ def _rollout_over(state: State, view: Outlook, block: Block) -> str:
 def _train_over(state: State, view: Outlook, block: Block) -> str:
     if state.closing_since is not None:
         return "" if block.block in view.kept_training else "the step is complete"
-    if view.trainable == 0 and view.needed > 0 and view.startable > 0:
-        own = [replica for replica in state.train if replica.block == block.block]
-        if own and all(replica.busy is None for replica in own):
-            return "its trainers have nothing to do and groups may be started"
+    own = [replica for replica in state.train if replica.block == block.block]
+    if not own or any(replica.busy is not None for replica in own) or view.startable == 0:
+        return ""
+    if view.trainable == 0 and view.needed > 0:
+        return "its trainers have nothing to do and groups may be started"
+    if state.bound.k >= 1 and block.block not in view.kept_training:
+        return "the trainers will run dry before its rollouters deliver"
     return ""
 
 

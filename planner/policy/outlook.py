@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from planner.policy.pulls import startable
 from planner.policy.state import Block, Estimates, State
+
+
+FIRST_SHARE = 1.0
+"""Share of a full-load group latency until a rollouter that begins delivers its first groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +27,8 @@ class Outlook:
     in_flight: int
     trainable: int
     """groups that a trainer may take now"""
+    finished: int
+    """groups that no step has taken"""
     training: int
     """groups of running chunks"""
     needed: int
@@ -39,10 +46,25 @@ class Outlook:
     per_block: tuple[int, int]
     """rollouters that a training block holds, trainers that it is worth"""
 
+    ages: tuple[tuple[int, float], ...]
+    """(rollouters, seconds since they began) of each lease on the TrainPool"""
     primary_room: int
     """groups that rollouters at home, and auxiliaries at work, can take at once"""
     room: int
     """groups that all rollouters can take at once"""
+
+    def supply_over(self, horizon_s: float, newly_lent: int) -> float:
+        """Groups per second that rollouters finish on average over a time to come: those at home at what they hold
+        now, those of a lease from when their first groups have gone all the way."""
+        auxiliaries = sum(count for count, _ in self.ages)
+        home = self.rollouters - auxiliaries
+        held = self.in_flight * home / max(1, home + sum(count for count, age in self.ages if age > 0))
+        rate = self.supply(home, round(held))
+        for count, age in (*self.ages, (newly_lent, 0.0)):
+            ripe = horizon_s - (self.estimates.group_latency_s - age)
+            if ripe > 0:
+                rate += self.rollout_rate(count) * min(1.0, ripe / horizon_s)
+        return rate
 
     def supply(self, replicas: int, groups: int) -> float:
         """Groups per second that rollouters finish while they hold so many groups."""
@@ -58,6 +80,14 @@ class Outlook:
         """Share of the time that `lent` of the trainers would be busy at home at this supply of groups per second, the
         others being served first."""
         return min(1.0, max(0.0, (supply - self.train_rate(trainers - lent)) / self.train_rate(lent)))
+
+    def dry_in(self, rollouters: int, trainers: int, closing: bool) -> float:
+        """Seconds until trainers have nothing to do: what is finished, and what rollouters at home add to it."""
+        if trainers <= 0:
+            return math.inf
+        stock = self.finished if closing else self.finished + self.trainable
+        deficit = self.train_rate(trainers) - self.supply(rollouters, max(self.in_flight, rollouters * self.estimates.slot_groups))
+        return stock / deficit if deficit > 0 else math.inf
 
     def rollout_rate(self, replicas: int) -> float:
         """Groups per second at full load."""
@@ -142,6 +172,7 @@ def outlook_of(state: State, now: float, trainable: int) -> Outlook:
         returned=len(state.returned),
         in_flight=in_flight,
         trainable=trainable,
+        finished=finished,
         training=training,
         needed=max(0, B - taken - finished),
         untrained=B - state.step.trained - training,
@@ -153,31 +184,24 @@ def outlook_of(state: State, now: float, trainable: int) -> Outlook:
         per_block=(some.auxiliaries, some.primaries) if some else (0, 0),
         primary_room=room,
         room=room,
+        ages=tuple(
+            (block.auxiliaries, max(0.0, now - block.since - estimates.rollout_on_train.in_s)) for block in lent_train
+        ),
     )
-    if state.closing_since is not None and lent_rollout and state.improvements.keep_lease:
-        return replace(view, kept_training=_kept(view, B, finished))
+    if lent_rollout and state.improvements.keep_lease:
+        return replace(view, kept_training=_kept(view, state.closing_since is not None))
     return view
 
 
-def _kept(view: Outlook, B: int, finished: int) -> frozenset[int]:
-    """Lent rollout blocks that go on training in the next step: as many as leave the trainers something to do.
-
-    The groups that are finished now must keep the trainers busy until rollouters at home deliver, and with what those
-    deliver during the step, fill it.
-    """
-    kept: list[int] = []
+def _kept(view: Outlook, closing: bool) -> frozenset[int]:
+    """Lent rollout blocks that go on training: as many as leave the trainers fed until a block that is sent home now
+    delivers its first groups."""
+    kept = [block.block for block in view.lent_rollout]
     rollouters, trainers = view.rollouters, view.trainers
-    first_s = view.estimates.rollout.seconds(1, 1)
-    for block in view.lent_rollout:
-        # as things are, all of them are trainers: send them home one by one until the rest is fed
-        kept.append(block.block)
-    while kept and trainers > 0:
-        rate = view.train_rate(trainers)
-        delivered = view.rollout_rate(rollouters) * B / rate
-        if finished + delivered >= B and (finished >= rate * first_s or view.in_flight > 0):
+    wait_s = view.estimates.train_on_rollout.out_s + view.estimates.group_latency_s * FIRST_SHARE
+    for block in reversed(view.lent_rollout):
+        if view.dry_in(rollouters, trainers, closing) >= wait_s:
             break
-        kept.pop()
-        block = view.lent_rollout[len(kept)]
-        trainers -= block.auxiliaries
-        rollouters += block.primaries
+        kept.remove(block.block)
+        rollouters, trainers = rollouters + block.primaries, trainers - block.auxiliaries
     return frozenset(kept)

@@ -124,6 +124,8 @@ class Estimates:
     train_on_rollout: SwitchCosts
     full_load_group_s: float
     """Seconds per group and rollout replica when all its slots are in use."""
+    group_latency_s: float
+    """Mean seconds from a group's start to its end on a rollout replica whose slots are all in use."""
     slot_groups: int
     """Groups that fill a rollout replica's slots."""
     half_groups: float
