@@ -12,6 +12,10 @@ from planner.policy.pulls import startable
 from planner.policy.state import Block, Estimates, State
 
 
+SHORTEST_SHARE = 0.25
+"""Share of a group's latency below which a lease is not called home: the next group to finish would lend it again."""
+
+
 def lending(state: State, now: float, trainable: int) -> list[Action]:
     """Ends of leases, then new ones. `trainable`: groups that a trainer may take now."""
     if state.estimates is None or not state.blocks:
@@ -40,9 +44,9 @@ def _lend_training(state: State, view: Outlook) -> list[Action]:
         trainers, lent = view.trainers, 0
         for block in idle:
             length_s = work * view.estimates.full_load_group_s / block.auxiliaries
-            used = view.utilisation(trainers, block.primaries, view.supply_over(length_s, lent))
+            used = view.utilisation(trainers, block.primaries, view.supply_over(length_s, lent) + view.finished / length_s)
             net_s = length_s - costs.out_s - used * (length_s + costs.in_s)
-            if net_s <= 0:
+            if net_s <= 0 or view.home_use(block, trainers, lent) >= 1.0:
                 break
             reason = f"{work} groups last {length_s:.0f} s, its trainers would be busy for {used:.0%} of it"
             lends.append(_lend(block, "rollout_on_train", length_s, length_s - net_s, reason))
@@ -132,9 +136,17 @@ def _rollout_over(state: State, view: Outlook, block: Block) -> str:
             return "its groups are finished and none may be started"
         if held <= room:
             return f"none may be started and its rollouters hold {held} groups"
+    if state.bound.k >= 1 and block == view.lent_train[0] and _needed_at_home(view, block):
+        return "its trainers would be busy all the time at home"
     if state.bound.k < 1 and view.trainable > 0 and view.step_end_returning(block) < view.step_end(0):
         return "the step ends earlier with its trainers at home"
     return ""
+
+
+def _needed_at_home(view: Outlook, block: Block) -> bool:
+    costs = view.estimates.rollout_on_train
+    shortest_s = costs.in_s + max(costs.in_s + costs.out_s, SHORTEST_SHARE * view.estimates.group_latency_s)
+    return view.now - block.since >= shortest_s and view.home_use(block, view.trainers + block.primaries, 0) >= 1.0
 
 
 def _train_over(state: State, view: Outlook, block: Block) -> str:

@@ -17,6 +17,7 @@ FIRST_SHARE = 1.0
 class Outlook:
     """The counts that gates need, taken from a state once a decision."""
 
+    now: float
     estimates: Estimates
     rollouters: int
     """replicas in the rollouter role, those that prepare for it included"""
@@ -46,21 +47,23 @@ class Outlook:
     per_block: tuple[int, int]
     """rollouters that a training block holds, trainers that it is worth"""
 
-    ages: tuple[tuple[int, float], ...]
-    """(rollouters, seconds since they began) of each lease on the TrainPool"""
+    ages: tuple[tuple[int, int, float], ...]
+    """(block, rollouters, seconds since they began) of each lease on the TrainPool"""
     primary_room: int
     """groups that rollouters at home, and auxiliaries at work, can take at once"""
     room: int
     """groups that all rollouters can take at once"""
 
-    def supply_over(self, horizon_s: float, newly_lent: int) -> float:
+    def supply_over(self, horizon_s: float, newly_lent: int, *, without: int | None = None) -> float:
         """Groups per second that rollouters finish on average over a time to come: those at home at what they hold
         now, those of a lease from when their first groups have gone all the way."""
-        auxiliaries = sum(count for count, _ in self.ages)
+        auxiliaries = sum(count for _, count, _ in self.ages)
         home = self.rollouters - auxiliaries
-        held = self.in_flight * home / max(1, home + sum(count for count, age in self.ages if age > 0))
+        held = self.in_flight * home / max(1, home + sum(count for _, count, age in self.ages if age > 0))
         rate = self.supply(home, round(held))
-        for count, age in (*self.ages, (newly_lent, 0.0)):
+        for lent, count, age in (*self.ages, (-1, newly_lent, 0.0)):
+            if lent == without:
+                continue
             ripe = horizon_s - (self.estimates.group_latency_s - age)
             if ripe > 0:
                 rate += self.rollout_rate(count) * min(1.0, ripe / horizon_s)
@@ -80,6 +83,21 @@ class Outlook:
         """Share of the time that `lent` of the trainers would be busy at home at this supply of groups per second, the
         others being served first."""
         return min(1.0, max(0.0, (supply - self.train_rate(trainers - lent)) / self.train_rate(lent)))
+
+    def version_in(self, trainers: int) -> float:
+        """Seconds until the next version when so many trainers work and are fed."""
+        estimates = self.estimates
+        if trainers <= 0:
+            return math.inf
+        return (self.untrained + self.training / 2) / self.train_rate(trainers) + estimates.optimizer_s + estimates.sync_s
+
+    def home_use(self, block: Block, trainers: int, newly_lent: int) -> float:
+        """Share of the time until a group that starts now has been generated, and the block has come home, that the
+        block's trainers would be busy at home: it being one of `trainers`, and its rollouters not generating."""
+        costs = self.estimates.rollout_on_train
+        horizon_s = self.estimates.group_latency_s + costs.in_s + costs.out_s
+        supply = self.supply_over(horizon_s, newly_lent, without=block.block)
+        return self.utilisation(trainers, block.primaries, supply + (self.finished + self.trainable) / horizon_s)
 
     def dry_in(self, rollouters: int, trainers: int, closing: bool) -> float:
         """Seconds until trainers have nothing to do: what is finished, and what rollouters at home add to it."""
@@ -165,6 +183,7 @@ def outlook_of(state: State, now: float, trainable: int) -> Outlook:
     room = sum(replica.free_groups for replica in state.rollout)
     in_flight = sum(replica.in_flight for replica in state.rollout)
     view = Outlook(
+        now=now,
         estimates=estimates,
         rollouters=rollouters,
         trainers=trainers,
@@ -185,7 +204,7 @@ def outlook_of(state: State, now: float, trainable: int) -> Outlook:
         primary_room=room,
         room=room,
         ages=tuple(
-            (block.auxiliaries, max(0.0, now - block.since - estimates.rollout_on_train.in_s)) for block in lent_train
+            (block.block, block.auxiliaries, max(0.0, now - block.since - estimates.rollout_on_train.in_s)) for block in lent_train
         ),
     )
     if lent_rollout and state.improvements.keep_lease:

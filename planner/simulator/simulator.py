@@ -29,6 +29,9 @@ from planner.simulator.world import StepEntry, World
 MAX_ROUNDS = 32
 """Decisions at one moment: each round may allow a few more; a rule that never settles is a fault."""
 
+MAX_AT_ONCE = 1000
+"""Decisions at one time, over all that happens then: more is a lease that is granted and ended over and over."""
+
 TERMINAL = (act.StartGroups, act.ResumeGroups, act.TrainChunk, act.Refuse)
 """After these alone nothing more can be decided at the same moment."""
 
@@ -56,6 +59,7 @@ class Simulator:
         self._noise = np.random.default_rng([setup.seed, 3])
         self._excluded = np.random.default_rng([setup.seed, 4])
         self._decided_at = -math.inf
+        self._at_once = 0
         self._changed: set[Rollouter] = set()
         self.lending = Lending(self)
         for device in range(0, setup.rollout_devices, setup.rollout_replica_size):
@@ -212,6 +216,9 @@ class Simulator:
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def _decide(self) -> None:
+        self._at_once = self._at_once + 1 if self.now == self._decided_at else 0
+        if self._at_once > MAX_AT_ONCE:
+            raise RuntimeError(f"the run makes no way at {self.now:.1f} s: {self.describe()}")
         self._decided_at = self.now
         for _ in range(MAX_ROUNDS):
             self.trace.decisions += 1
