@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from planner.policy.actions import Action, EndLease, Lend
 from planner.policy.gates import gate_rollout_on_train, gate_train_on_rollout
-from planner.policy.outlook import Outlook, outlook_of
+from planner.policy.outlook import Outlook, outlook_of, slope
 from planner.policy.pulls import startable
+from planner.stage_model import StageModel
 from planner.policy.state import Block, Estimates, State
 
 
@@ -56,7 +57,7 @@ def _lend_training(state: State, view: Outlook) -> list[Action]:
             if work <= 0:
                 break
         return lends
-    ends = [view.step_end(count) for count in range(len(idle) + 1)]
+    ends = [view.end_lending(count) for count in range(len(idle) + 1)]
     best = min(range(len(ends)), key=lambda count: (ends[count], count))
     gain_s = ends[0] - ends[best]
     return [
@@ -103,7 +104,7 @@ def _lend_rollout(state: State, view: Outlook) -> list[Action]:
             units=(1.0,) * view.trainable,
             primaries=trainers,
             auxiliaries=block.auxiliaries,
-            model=estimates.train,
+            model=StageModel(a=0.0, b=slope(estimates.train)),
             in_s=costs.in_s,
             out_s=out_s,
             grad_s=costs.grad_s,
@@ -136,11 +137,18 @@ def _rollout_over(state: State, view: Outlook, block: Block) -> str:
             return "its groups are finished and none may be started"
         if held <= room:
             return f"none may be started and its rollouters hold {held} groups"
-    if state.bound.k >= 1 and block == view.lent_train[0] and _needed_at_home(view, block):
+    if state.bound.k >= 1 and block == _first_working(view) and _needed_at_home(view, block):
         return "its trainers would be busy all the time at home"
-    if state.bound.k < 1 and view.trainable > 0 and view.step_end_returning(block) < view.step_end(0):
-        return "the step ends earlier with its trainers at home"
+    if state.bound.k < 1 and view.trainable > 0 and block == _first_working(view):
+        now_s, later_s = view.end_returning()
+        if now_s <= later_s:
+            return f"the step ends in {now_s:.1f} s with its trainers at home, in {later_s:.1f} s later"
     return ""
+
+
+def _first_working(view: Outlook) -> Block | None:
+    """One block a decision goes home: the next decision sees it on its way."""
+    return next((block for block in view.lent_train if block.lease_state == "working"), None)
 
 
 def _needed_at_home(view: Outlook, block: Block) -> bool:

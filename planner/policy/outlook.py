@@ -6,11 +6,23 @@ import math
 from dataclasses import dataclass, replace
 
 from planner.policy.pulls import startable
+from planner.stage_model import StageTime
+from planner.policy.step_end import StepWork, rolled_in, step_end
 from planner.policy.state import Block, Estimates, State
 
 
 FIRST_SHARE = 1.0
 """Share of a full-load group latency until a rollouter that begins delivers its first groups."""
+
+
+RETURNS = ((0.0, 0.0), (0.0, 0.5), (0.0, 1.0), (0.5, 0.5), (0.5, 1.0), (1.0, 1.0))
+"""Ways of bringing lent blocks home, as shares of the time between the first group and the last: when the first block
+leaves and when the last one does."""
+
+
+def slope(model: StageTime) -> float:
+    """Seconds per group and replica of a stage-time model, its fixed part left out."""
+    return (model.seconds(64, 1) - model.seconds(32, 1)) / 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +38,10 @@ class Outlook:
     startable: int
     returned: int
     in_flight: int
+    left: float
+    """groups' worth of tokens that groups in flight still need"""
+    may_help: bool
+    """the RollPool may be lent"""
     trainable: int
     """groups that a trainer may take now"""
     finished: int
@@ -47,6 +63,8 @@ class Outlook:
     per_block: tuple[int, int]
     """rollouters that a training block holds, trainers that it is worth"""
 
+    coming_back: int
+    """training blocks that are on their way home"""
     ages: tuple[tuple[int, int, float], ...]
     """(block, rollouters, seconds since they began) of each lease on the TrainPool"""
     primary_room: int
@@ -113,43 +131,78 @@ class Outlook:
 
     def train_rate(self, replicas: int) -> float:
         """Groups per second."""
-        return replicas / self.estimates.train.seconds(1.0, 1)
+        return replicas / slope(self.estimates.train)
 
-    def step_end(self, lent: int) -> float:
-        """Seconds until this step's last group is trained when so many idle training blocks are lent until its groups
-        are generated; 0 asks what happens as things are."""
+    def work(self) -> StepWork:
+        """What is left of the step."""
         estimates = self.estimates
-        rollouters, trainers_away = self.per_block[0] * lent, self.per_block[1] * lent
-        in_s = estimates.rollout_on_train.in_s if lent else 0.0
-        out_s = estimates.rollout_on_train.out_s if lent else 0.0
-        return self._end(self.rollouters, self.rollouters + rollouters, in_s, self.trainers - trainers_away, self.trainers, out_s)
+        unit = slope(estimates.rollout)
+        fresh = max(0, self.needed - self.in_flight - self.returned)
+        held = min(self.needed, self.in_flight + self.returned)
+        left = self.left * held / max(1, self.in_flight) + min(self.returned, self.needed)
+        rollout = fresh + min(left, held)
+        tail_s = max(0.0, estimates.rollout.seconds(1, 1) - unit)
+        return StepWork(
+            rollout=rollout,
+            tail_s=tail_s * min(1.0, rollout / self.needed) if self.needed else 0.0,
+            trainable=self.trainable,
+            untrained=self.untrained + self.training / 2,
+            group_s=unit,
+            train_s=slope(estimates.train),
+            helpers=sum(block.auxiliaries for block in self.home_rollout) if self.may_help else 0,
+            helpers_in_s=estimates.train_on_rollout.in_s,
+        )
 
-    def step_end_returning(self, block: Block) -> float:
-        """The same when the lent block goes home now."""
-        out_s = self.estimates.rollout_on_train.out_s
-        rollouters = self.rollouters - block.auxiliaries
-        return self._end(rollouters, rollouters, 0.0, self.trainers, self.trainers + block.primaries, out_s, now=True)
+    def end_lending(self, count: int) -> float:
+        """Seconds until the step ends when so many idle training blocks more are lent now, and all that are lent
+        return at the best times."""
+        work = self.work()
+        lent = len(self.lent_train) - self.coming_back
+        in_s = self.estimates.rollout_on_train.in_s if count else 0.0
+        return self._best_return(work, count + lent, self.rollouters - lent * self.per_block[0], self.trainers - count * self.per_block[1], in_s, count)
 
-    def _end(
-        self, before: int, after: int, in_s: float, trainers: int, trainers_later: int, out_s: float, *, now: bool = False
+    def end_returning(self) -> tuple[float, float]:
+        """Seconds until the step ends when one lent block goes home now, and when none does."""
+        work, lent = self.work(), len(self.lent_train) - self.coming_back
+        rollouters = self.rollouters - lent * self.per_block[0]
+        keep = self._best_return(work, lent, rollouters, self.trainers, 0.0, 0)
+        now = self._best_return(
+            work, lent - 1, rollouters, self.trainers + self.per_block[1], 0.0, 0, back_s=self.estimates.rollout_on_train.out_s
+        )
+        return now, keep
+
+    def _best_return(
+        self, work: StepWork, lent: int, home: int, trainers: int, in_s: float, joining: int, back_s: float = 0.0
     ) -> float:
-        estimates = self.estimates
-        needed = self.needed
-        if before <= 0 or after <= 0:
-            return float("inf")
-        done = min(needed, in_s / estimates.full_load_group_s * before)
-        rolled_s = in_s + estimates.rollout.seconds(needed - done, after) if needed else 0.0
-        first_s = 0.0 if self.trainable else min(rolled_s, estimates.rollout.seconds(1, after))
-        back_s = out_s if now else rolled_s + out_s
-        work = self.untrained + self.training * 0.5
-        # groups trained until the block is back, limited by what has been generated
-        rate = self.train_rate(trainers)
-        early = min(work, rate * max(0.0, back_s - first_s))
-        left = work - early
-        if left <= 0 and trainers > 0:
-            last = rolled_s + estimates.train.seconds(1, 1) if needed else 0.0
-            return max(first_s + work / rate, last)
-        return max(back_s + left / self.train_rate(trainers_later), rolled_s + estimates.train.seconds(1, 1))
+        """The earliest end over some ways of bringing `lent` blocks home: at once, or one after the other.
+
+        `home`: rollouters at home; `trainers`: those at home, from `back_s` on; the last `joining` of the lent blocks
+        begin to generate after `in_s`.
+        """
+        out_s = self.estimates.rollout_on_train.out_s
+        away, primaries = self.per_block
+        start: list[tuple[float, int]] = [(0.0, home + away * (lent - joining))]
+        if joining:
+            start.append((in_s, home + away * lent))
+        begin: list[tuple[float, int]] = [(0.0, trainers)]
+        if back_s:
+            begin = [(0.0, trainers - primaries), (back_s, trainers)]
+        if lent == 0:
+            return step_end(work, start, begin)
+        rolled_s = rolled_in(work, start)
+        first_s = max(in_s, work.first_s)
+        span = max(rolled_s - first_s, 0.0)
+        ends = []
+        for begin_share, end_share in RETURNS:
+            times = [
+                max(in_s, first_s + span * (begin_share + (end_share - begin_share) * place / max(1, lent - 1)))
+                for place in range(lent)
+            ]
+            rollouters = start + [(at, home + away * (lent - 1 - place)) for place, at in enumerate(times)]
+            homes = begin + [(at + out_s, trainers + primaries * (place + 1)) for place, at in enumerate(times)]
+            ends.append(step_end(work, rollouters, sorted(homes)))
+        return min(ends)
+
 
 
 def outlook_of(state: State, now: float, trainable: int) -> Outlook:
@@ -190,6 +243,8 @@ def outlook_of(state: State, now: float, trainable: int) -> Outlook:
         startable=startable(state, state.published),
         returned=len(state.returned),
         in_flight=in_flight,
+        left=sum(replica.left_groups for replica in state.rollout),
+        may_help=state.train_on_rollout,
         trainable=trainable,
         finished=finished,
         training=training,
@@ -203,6 +258,7 @@ def outlook_of(state: State, now: float, trainable: int) -> Outlook:
         per_block=(some.auxiliaries, some.primaries) if some else (0, 0),
         primary_room=room,
         room=room,
+        coming_back=sum(block.lease_state == "releasing" for block in lent_train),
         ages=tuple(
             (block.block, block.auxiliaries, max(0.0, now - block.since - estimates.rollout_on_train.in_s)) for block in lent_train
         ),

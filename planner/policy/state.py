@@ -37,6 +37,8 @@ class RolloutReplica:
     """The lease it works under; None: a primary."""
     group_ids: tuple[int, ...] = ()
     """The groups in flight, where they may be taken back."""
+    left_groups: float = 0.0
+    """Mean groups' worth of tokens that those in flight are expected to need still."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,8 @@ class Group:
         self.tokens = sum(responses)
         self.bound = bound
         self.version = 0
-        self.left: list[float] = []
-        """Tokens still to generate of each unfinished response, while no replica holds the group; empty: none begun."""
+        self.left: list[tuple[float, float]] = []
+        """(tokens to go, tokens it has) of each unfinished response while no replica holds the group; empty: none."""
         self.resumed = 0
         self.order = 0
 
@@ -37,6 +37,7 @@ class Rollouter:
     __slots__ = (
         "_progress",
         "_queue",
+        "_starts",
         "_time",
         "block",
         "busy_since",
@@ -48,6 +49,8 @@ class Rollouter:
         "idle_since",
         "lease",
         "rate",
+        "residual",
+        "residual_step",
         "resume_tokens",
         "slots",
         "stamp",
@@ -69,18 +72,22 @@ class Rollouter:
         resume_tokens: float,
         slots: int,
         group_size: int,
+        residual: tuple[float, ...],
+        residual_step: float,
         now: float,
     ) -> None:
         self.device, self.devices, self.block, self.lease, self.version = device, devices, block, lease, version
         self.rate, self.half, self.resume_tokens = rate, half, resume_tokens
         self.slots, self.group_size = slots, group_size
+        self.residual, self.residual_step = residual, residual_step
         self.groups: dict[int, Group] = {}
         self.unfinished: dict[int, int] = {}
         self.stamp = 0
         self.view: RolloutReplica | None = None
         self.idle_since: float | None = now
         self.busy_since = now
-        self._queue: list[tuple[float, int]] = []
+        self._queue: list[tuple[float, int, float]] = []
+        self._starts = 0.0
         self._progress = 0.0
         self._time = now
 
@@ -109,14 +116,15 @@ class Rollouter:
         """Take a group: from its start, or from its prefixes."""
         queue, progress, group_id = self._queue, self._progress, group.group_id
         if group.left:
-            lengths = [left + self.resume_tokens for left in group.left]
+            lengths = [(left + self.resume_tokens, done) for left, done in group.left]
             group.left = []
             group.resumed += 1
         else:
-            lengths = [float(tokens) for tokens in group.responses]
+            lengths = [(float(tokens), 0.0) for tokens in group.responses]
             group.version = self.version
-        for length in lengths:
-            heappush(queue, (progress + length, group_id))
+        for length, done in lengths:
+            heappush(queue, (progress + length, group_id, progress - done))
+        self._starts += progress * len(lengths) - sum(done for _, done in lengths)
         self.groups[group_id] = group
         self.unfinished[group_id] = len(lengths)
         self.view = None
@@ -127,7 +135,8 @@ class Rollouter:
         finished: list[Group] = []
         unfinished = self.unfinished
         while queue and queue[0][0] <= limit:
-            group_id = heappop(queue)[1]
+            _, group_id, start = heappop(queue)
+            self._starts -= start
             left = unfinished[group_id] - 1
             if left:
                 unfinished[group_id] = left
@@ -136,7 +145,7 @@ class Rollouter:
                 finished.append(self.groups.pop(group_id))
                 self.view = None
         if not queue:
-            self._progress = 0.0
+            self._progress = self._starts = 0.0
         if self.view is not None and self.view.free_groups != (self.slots - len(queue)) // self.group_size:
             self.view = None
         return finished
@@ -145,11 +154,12 @@ class Rollouter:
         """Take groups out with their prefixes, or without when they are lost."""
         out = set(group_ids)
         back = [self.groups.pop(group_id) for group_id in group_ids]
-        left: dict[int, list[float]] = {group_id: [] for group_id in group_ids}
+        left: dict[int, list[tuple[float, float]]] = {group_id: [] for group_id in group_ids}
         kept = []
         for entry in self._queue:
             if entry[1] in out:
-                left[entry[1]].append(max(entry[0] - self._progress, ROUNDING))
+                left[entry[1]].append((max(entry[0] - self._progress, ROUNDING), self._progress - entry[2]))
+                self._starts -= entry[2]
             else:
                 kept.append(entry)
         self._queue = kept
@@ -159,6 +169,14 @@ class Rollouter:
             group.left = [] if lost else left[group.group_id]
         self.view = None
         return back
+
+    def _left_groups(self) -> float:
+        """Expected work of the active sequences, in groups, from the mean of the tokens that they have."""
+        active = len(self._queue)
+        if not active:
+            return 0.0
+        done = max(0.0, self._progress - self._starts / active)
+        return active * self.residual[min(int(done * self.residual_step), len(self.residual) - 1)]
 
     def picture(self) -> RolloutReplica:
         """What the policy sees."""
@@ -174,6 +192,7 @@ class Rollouter:
                 block=self.block,
                 lease=self.lease,
                 group_ids=tuple(groups),
+                left_groups=self._left_groups(),
             )
         return self.view
 

@@ -18,6 +18,8 @@ from planner.policy import actions as act
 from planner.policy.decide import decide
 from planner.policy.idle import idle_causes
 from planner.policy.state import Estimates
+from planner.profile_models import mean_response_tokens
+from planner.simulator.estimates import GRID, estimates_of, residual_tokens
 from planner.simulator.events import CHUNK, FAIL, REVOKE, SEQUENCE, STEP, WAKE
 from planner.simulator.lending import Lending
 from planner.simulator.replicas import Rollouter, Trainer
@@ -39,13 +41,17 @@ TERMINAL = (act.StartGroups, act.ResumeGroups, act.TrainChunk, act.Refuse)
 class Simulator:
     """One run; `run` plays it to its end. Raises RuntimeError when nothing can happen any more (a deadlock)."""
 
-    def __init__(self, setup: Setup, estimates: Estimates, *, keep_actions: bool = False) -> None:
+    def __init__(self, setup: Setup, estimates: Estimates | None = None, *, keep_actions: bool = False) -> None:
         self.setup = setup
         self.now = 0.0
         self.closing_ends = 0.0
         """When the step being made is."""
         self.trace = Trace(staleness=setup.staleness, devices=setup.devices)
-        self.world = World(setup, estimates)
+        self.world = World(
+            setup,
+            estimates
+            or estimates_of(setup.profile, prompts_per_step=setup.prompts_per_step, group_size=setup.group_size),
+        )
         self.workload = Workload(
             setup.profile.response_tokens,
             seed=setup.seed,
@@ -62,6 +68,8 @@ class Simulator:
         self._at_once = 0
         self._changed: set[Rollouter] = set()
         self.lending = Lending(self)
+        mean = mean_response_tokens(setup.profile.response_tokens) * setup.group_size
+        self._residual = tuple(tokens / mean for tokens in residual_tokens(setup.profile.response_tokens))
         for device in range(0, setup.rollout_devices, setup.rollout_replica_size):
             self.add_rollouter(device, lease=None)
         for device in range(setup.rollout_devices, setup.devices, setup.train_replica_size):
@@ -327,7 +335,7 @@ class Simulator:
 
     def add_rollouter(self, device: int, *, lease: int | None) -> None:
         """A replica takes the rollouter role with the newest version."""
-        speed = self.setup.profile.rollout
+        speed, lengths = self.setup.profile.rollout, self.setup.profile.response_tokens
         self.world.rollouters[device] = Rollouter(
             device=device,
             devices=self.setup.rollout_replica_size,
@@ -339,6 +347,8 @@ class Simulator:
             resume_tokens=speed.resume_tokens,
             slots=speed.slots,
             group_size=self.setup.group_size,
+            residual=self._residual,
+            residual_step=GRID / lengths.max,
             now=self.now,
         )
 
