@@ -135,7 +135,7 @@ def _rollout_over(state: State, view: Outlook, block: Block) -> str:
     if view.startable + view.returned == 0:
         if not state.improvements.keep_lease and held == 0:
             return "its groups are finished and none may be started"
-        if held <= room:
+        if held == 0 or (state.bound.k >= 1 and held <= room):
             return f"none may be started and its rollouters hold {held} groups"
     if state.bound.k >= 1 and block == _first_working(view) and _needed_at_home(view, block):
         return "its trainers would be busy all the time at home"
