@@ -9,6 +9,9 @@ from dataclasses import dataclass, fields, replace
 class Improvements:
     """Which changes are on."""
 
+    outlook_gate: bool = False
+    """gates ask how much a block would be used at home (s >= 1) or when the step ends (s < 1), at every decision,
+    instead of comparing one idle window's times once"""
     block_leases: bool = False
     """idle blocks are lent one by one, and stragglers moved together so that blocks become free"""
     fill_auxiliary: bool = False

@@ -25,7 +25,7 @@ def may_continue(group: Returned, version: int) -> bool:
 
 def reserved_groups(state: State, now: float) -> int:
     """Groups kept for rollouters that prepare; a reservation expires after twice C_in."""
-    if state.estimates is None:
+    if state.estimates is None or (state.arm == "bidirectional" and state.improvements.lazy_rollout_pull):
         return 0
     life = 2 * state.estimates.rollout_on_train.in_s
     return sum(

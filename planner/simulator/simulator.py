@@ -10,6 +10,7 @@ the delay of a tick. The same setup and seed give the same trace.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from heapq import heappop, heappush
 
 import numpy as np
@@ -131,13 +132,14 @@ class Simulator:
     def describe(self) -> str:
         """One line for whoever looks for a fault."""
         world = self.world
+        busy = Counter(trainer.busy or "idle" for trainer in world.trainers.values())
+        blocks = Counter(f"{entry.pool} {entry.lease_state or 'home'}" for entry in world.blocks.values())
         return (
             f"version {world.step.version}, {len(world.step.taken)} taken, {len(world.step.queue)} queued, "
             f"{world.step.trained} trained, {len(world.tally)} unconsumed, {len(world.returned)} returned, "
-            f"{world.started} started, {world.excluded} excluded; "
-            f"rollouters {[(r.device, r.version, len(r.groups), r.lease) for r in world.rollouters.values()]}; "
-            f"trainers {[(t.device, t.busy, t.lease) for t in world.trainers.values()]}; "
-            f"blocks {[(b.block, b.lease_state) for b in world.blocks.values()]}"
+            f"{world.started} started, {world.excluded} excluded; {len(world.rollouters)} rollouters with "
+            f"{sum(len(replica.groups) for replica in world.rollouters.values())} groups, trainers {dict(busy)}, "
+            f"blocks {dict(blocks)}"
         )
 
     # -- events -------------------------------------------------------------------------------------------------------
@@ -239,7 +241,8 @@ class Simulator:
             if all(isinstance(action, TERMINAL) for action in actions):
                 break
         else:
-            raise RuntimeError(f"no end of decisions at {self.now:.1f} s, the last {actions}: {self.describe()}")
+            last = ", ".join(sorted({type(action).__name__ for action in actions}))
+            raise RuntimeError(f"no end of decisions at {self.now:.1f} s, the last {last}: {self.describe()}")
         self._account_idle()
 
     def _apply(self, action: act.Action) -> None:

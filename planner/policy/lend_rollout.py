@@ -1,0 +1,121 @@
+"""Trainers on the RollPool, as `bidirectional` decides: which rollout blocks leave, and when they come home.
+
+A block may leave when nothing may be started. Unfinished groups on it are moved to the other rollouters (their tails are
+consolidated), for the chance that a block becomes free by itself is small. A lease goes on into the next step while the
+trainers would not run dry before a block that is sent home now delivers.
+"""
+
+from __future__ import annotations
+
+from planner.policy.actions import Action, EndLease, Lend
+from planner.policy.gates import gate_train_on_rollout
+from planner.policy.outlook import Outlook
+from planner.policy.state import Block, State
+from planner.stage_model import StageModel
+
+DIRECTION = "train_on_rollout"
+
+
+def lends(state: State, view: Outlook) -> list[Action]:
+    """New leases."""
+    if not state.train_on_rollout or view.trainable == 0 or view.lent_train or state.closing_since is not None:
+        return []
+    if view.startable > 0 or not view.home_rollout:
+        return []
+    blocks = _free(state, view)
+    costs, estimates = view.estimates.train_on_rollout, view.estimates
+    out_s = costs.out_s
+    if state.improvements.cheap_return:
+        # home cannot start before the next version anyway
+        out_s = max(0.0, out_s - (costs.grad_s + estimates.optimizer_s + estimates.sync_s))
+    found: list[Action] = []
+    trainers = view.trainers
+    whole = not state.improvements.block_leases
+    for block in blocks:
+        verdict = gate_train_on_rollout(
+            units=(1.0,) * view.trainable,
+            primaries=trainers,
+            auxiliaries=sum(other.auxiliaries for other in blocks) if whole else block.auxiliaries,
+            model=StageModel(a=0.0, b=view.train_s),
+            in_s=costs.in_s,
+            out_s=out_s,
+            grad_s=costs.grad_s,
+        )
+        if not verdict.admit:
+            break
+        found.append(
+            Lend(
+                block=block.block,
+                direction=DIRECTION,
+                gain_s=verdict.gain_s,
+                cost_s=verdict.cost_s,
+                reason=verdict.reason,
+            )
+        )
+        trainers += 0 if whole else block.auxiliaries
+    return found
+
+
+def _free(state: State, view: Outlook) -> list[Block]:
+    """Blocks that may leave, those with the fewest groups first; what they hold fits on the others."""
+    held = {block.block: 0 for block in view.home_rollout}
+    free = {block.block: 0 for block in view.home_rollout}
+    for replica in state.rollout:
+        if replica.block in held:
+            held[replica.block] += replica.in_flight
+            free[replica.block] += replica.free_groups
+    blocks = sorted(view.home_rollout, key=lambda block: (held[block.block], block.block))
+    if not state.improvements.block_leases:
+        return blocks if view.in_flight + view.returned == 0 and not view.lent_rollout else []
+    room = view.room - view.returned
+    able: list[Block] = []
+    for block in blocks:
+        moved = held[block.block]
+        room -= free[block.block] + moved
+        if (moved and (room < 0 or len(able) + 1 == len(blocks))) or (not moved and view.returned):
+            break
+        able.append(block)
+    return able
+
+
+def ends(state: State, view: Outlook) -> list[Action]:
+    """Leases that end now."""
+    working = [block for block in view.lent_rollout if block.lease_state in ("preparing", "working")]
+    if not working:
+        return []
+    closing = state.closing_since is not None
+    kept = _kept(view, working, closing) if state.improvements.keep_lease else frozenset[int]()
+    found: list[Action] = []
+    for block in working:
+        reason = ""
+        if closing:
+            reason = "" if block.block in kept else "the step is complete"
+        elif view.startable > 0 and _idle(state, block):
+            if view.trainable == 0 and view.needed > 0:
+                reason = "its trainers have nothing to do and groups may be started"
+            elif state.bound.k >= 1 and state.improvements.just_in_time_end and block.block not in kept:
+                reason = "the trainers would run dry before its rollouters deliver"
+        if reason and block.lease is not None:
+            found.append(EndLease(block=block.block, lease=block.lease, revoke=False, reason=reason))
+    if not state.improvements.block_leases and len(found) < len(working):
+        return []
+    return found
+
+
+def _idle(state: State, block: Block) -> bool:
+    """Its trainers work, and have nothing to do at this moment."""
+    own = [replica for replica in state.train if replica.block == block.block]
+    return bool(own) and all(replica.busy is None for replica in own)
+
+
+def _kept(view: Outlook, working: list[Block], closing: bool) -> frozenset[int]:
+    """Blocks that go on training: as many as leave the trainers fed until one that is sent home now delivers."""
+    kept = {block.block for block in working}
+    rollouters, trainers = view.rollouters, view.trainers
+    wait_s = view.estimates.train_on_rollout.out_s + view.estimates.group_latency_s
+    for block in reversed(working):
+        if view.dry_in(rollouters, trainers, at_close=closing) >= wait_s:
+            break
+        kept.discard(block.block)
+        rollouters, trainers = rollouters + block.primaries, trainers - block.auxiliaries
+    return frozenset(kept)

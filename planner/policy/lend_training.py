@@ -1,0 +1,160 @@
+"""Rollouters on the TrainPool, as `bidirectional` decides: which idle training blocks leave, and when they come home.
+
+At s >= 1 the question is how much of its time the block would be used at home: while the rollouters are the slower
+role it is not needed, and a lease goes on over many steps. Below s = 1 the question is when this step ends (`returns`).
+"""
+
+from __future__ import annotations
+
+from planner.policy.actions import Action, EndLease, Lend
+from planner.policy.gates import split_groups
+from planner.policy.outlook import Outlook
+from planner.policy.returns import best, counts_to_try, end_lending, end_returning, plan_of, work_of
+from planner.policy.state import Block, State
+
+SHORTEST_SHARE = 0.25
+"""Share of a group's latency below which a lease is not called home: the next group to finish would lend it again."""
+
+DIRECTION = "rollout_on_train"
+
+
+def lends(state: State, view: Outlook) -> list[Action]:
+    """New leases."""
+    if not state.rollout_on_train or view.trainable > 0 or view.lent_rollout or not view.rollouters:
+        return []
+    work = view.startable + view.returned - view.room
+    if work <= 0 or not view.home_train:
+        return []
+    idle = _idle(state, view)
+    if not idle:
+        return []
+    return _lends_steady(state, view, idle, work) if state.bound.k >= 1 else _lends_step(state, view, idle)
+
+
+def _idle(state: State, view: Outlook) -> list[Block]:
+    early = state.improvements.prepare_early
+    busy = {r.block for r in state.train if not (r.busy is None or (early and r.busy == "optimizer"))}
+    idle = [block for block in view.home_train if block.block not in busy]
+    whole = state.improvements.block_leases or (len(idle) == len(view.home_train) and not view.lent_train)
+    return idle if whole else []
+
+
+def _lends_steady(state: State, view: Outlook, idle: list[Block], work: int) -> list[Action]:
+    costs = view.estimates.rollout_on_train
+    found: list[Action] = []
+    trainers, lent = view.trainers, 0
+    for block in idle:
+        length_s = work * view.group_s / block.auxiliaries
+        used = view.use_at_home(block, trainers, length_s, view.supply_over(length_s, lent))
+        net_s = length_s - costs.out_s - used * (length_s + costs.in_s)
+        horizon_s = view.round_trip_s
+        if net_s <= 0 or view.use_at_home(block, trainers, horizon_s, view.supply_over(horizon_s, lent)) >= 1.0:
+            break
+        reason = (
+            f"{work} groups last its rollouters {length_s:.0f} s; its trainers would be busy for {used:.0%} of that at "
+            f"home, and it is away for {costs.in_s + costs.out_s:.1f} s more"
+        )
+        found.append(_lend(state, view, block, length_s, length_s - net_s, reason))
+        trainers -= block.primaries
+        lent += block.auxiliaries
+        work -= block.auxiliaries * view.estimates.slot_groups
+        if work <= 0:
+            break
+    return found if state.improvements.block_leases or len(found) == len(idle) else []
+
+
+def _lends_step(state: State, view: Outlook, idle: list[Block]) -> list[Action]:
+    work, plan = work_of(view, helpers=state.train_on_rollout), plan_of(view)
+    counts = counts_to_try(len(idle)) if state.improvements.block_leases else [0, len(idle)]
+    ends = {count: end_lending(work, plan, count) for count in counts}
+    end_s, count = best((end, count) for count, end in ends.items())
+    cost_s = plan.in_s + plan.out_s
+    reason = f"the step ends in {end_s:.1f} s with {count} blocks lent, in {ends[0]:.1f} s with none"
+    return [_lend(state, view, block, ends[0] - end_s + cost_s, cost_s, reason) for block in idle[:count]]
+
+
+def _lend(state: State, view: Outlook, block: Block, gain_s: float, cost_s: float, reason: str) -> Lend:
+    """A lease; with a reservation where auxiliaries own one."""
+    reserved = 0
+    if not (state.improvements.lazy_rollout_pull and state.improvements.fill_auxiliary):
+        others = view.rollouters
+        _, reserved = split_groups(
+            groups=min(view.startable, max(view.needed, 1)), primaries=others, auxiliaries=block.auxiliaries
+        )
+    return Lend(
+        block=block.block,
+        direction=DIRECTION,
+        gain_s=gain_s,
+        cost_s=cost_s,
+        reason=reason,
+        reserved_groups=reserved,
+    )
+
+
+# -- ends -------------------------------------------------------------------------------------------------------------
+
+
+def ends(state: State, view: Outlook) -> list[Action]:
+    """Leases that end now."""
+    working = [block for block in view.lent_train if block.lease_state == "working"]
+    if not working:
+        return []
+    over = [(block, reason) for block in working if (reason := _nothing_to_do(state, view, block))]
+    if not over and state.closing_since is not None and not state.improvements.keep_lease:
+        over = [(block, "the step is complete") for block in working]
+    if not over and state.improvements.just_in_time_end:
+        over = _needed_steady(view, working) if state.bound.k >= 1 else _needed_step(state, view, working)
+    if not state.improvements.block_leases and len(over) < len(working):
+        return []
+    return [
+        EndLease(block=block.block, lease=block.lease, revoke=False, reason=reason)
+        for block, reason in over
+        if block.lease is not None
+    ]
+
+
+def _nothing_to_do(state: State, view: Outlook, block: Block) -> str:
+    """Nothing may be started, and the block's rollouters hold nothing, or at s >= 1 so little that the others, with as
+    much room, take it over."""
+    own = [replica for replica in state.rollout if replica.block == block.block]
+    held = sum(replica.in_flight for replica in own)
+    quota_over = not state.improvements.fill_auxiliary and block.reserved == 0
+    if view.startable + view.returned > 0 and not quota_over:
+        return ""
+    if held == 0 or (state.bound.k >= 1 and held <= sum(replica.free_groups for replica in own)):
+        return f"none may be started and its rollouters hold {held} groups"
+    return ""
+
+
+def _needed_steady(view: Outlook, working: list[Block]) -> list[tuple[Block, str]]:
+    """Blocks whose trainers would be busy all the time at home."""
+    costs = view.estimates.rollout_on_train
+    shortest_s = costs.in_s + max(costs.in_s + costs.out_s, SHORTEST_SHARE * view.estimates.group_latency_s)
+    found: list[tuple[Block, str]] = []
+    trainers, gone = view.trainers, frozenset[int]()
+    horizon_s = view.round_trip_s
+    for block in working:
+        if view.now - block.since < shortest_s:
+            continue
+        supply = view.supply_over(horizon_s, 0, gone | {block.block})
+        if view.use_at_home(block, trainers + block.primaries, horizon_s, supply) < 1.0:
+            break
+        found.append((block, f"its trainers would be busy for all of the next {horizon_s:.0f} s at home"))
+        trainers, gone = trainers + block.primaries, gone | {block.block}
+    return found
+
+
+def _needed_step(state: State, view: Outlook, working: list[Block]) -> list[tuple[Block, str]]:
+    """Blocks without whose rollouters, and with whose trainers, the step ends no later."""
+    if view.trainable == 0:
+        return []
+    work, plan = work_of(view, helpers=state.train_on_rollout), plan_of(view)
+    stay_s = end_returning(work, plan, 0)
+    counts = [count for count in counts_to_try(len(working)) if count > 0]
+    if not state.improvements.block_leases:
+        counts = [len(working)]
+    end_s, count = best((end_returning(work, plan, count), count) for count in counts)
+    if end_s > stay_s:
+        return []
+    reason = f"the step ends in {end_s:.1f} s with its trainers at home, in {stay_s:.1f} s if they stay away"
+    return [(block, reason) for block in working[:count]]
