@@ -13,7 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from engine.config import ARMS_AVAILABLE, Job, JobError, parse_job, parse_setting
+from engine.config import ARMS_AVAILABLE, Job, JobError, check_runnable, parse_job, parse_setting
 from planner.policy.bound import Bound, lag_limit
 
 
@@ -224,6 +224,7 @@ def check(text: str, *, cores: int | None) -> Checked:
     """Validate a text as the engine will, on a machine with so many cores (None: not known)."""
     try:
         job = parse_job(text)
+        check_runnable(job)
     except JobError as error:
         return Checked(job=None, problems=error.problems)
     if cores is not None:

@@ -1,9 +1,15 @@
-"""Job files that a launch can start from: those in the checkout's `jobs` folder, and the jobs of stored runs."""
+"""Job files that a launch can start from: those in the checkout's `jobs` folder, and the jobs of stored runs.
+
+A job that is only there to be planned and simulated is not offered; one with a mistake is, so that the page can say so.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+
+from engine.config import JobError, check_runnable, parse_job
 
 JOBS_DIR = Path(__file__).resolve().parent.parent / "jobs"
 EMPTY = "name: job\n"
@@ -26,8 +32,23 @@ class Source:
 
 def preset_names(folder: Path = JOBS_DIR) -> list[str]:
     """The demo first, then by name."""
-    names = sorted(path.stem for path in folder.glob("*.yaml")) if folder.is_dir() else []
+    paths = folder.glob("*.yaml") if folder.is_dir() else []
+    names = sorted(path.stem for path in paths if _may_be_launched(path.read_text(encoding="utf-8")))
     return sorted(names, key=lambda name: (name != "demo", name))
+
+
+@lru_cache(maxsize=64)
+def _may_be_launched(text: str) -> bool:
+    """False for a valid job that this version cannot run live."""
+    try:
+        job = parse_job(text)
+    except JobError:
+        return True
+    try:
+        check_runnable(job)
+    except JobError:
+        return False
+    return True
 
 
 def preset(name: str, folder: Path = JOBS_DIR) -> Source | None:

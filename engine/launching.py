@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import allowed_paths, checkpoints
-from engine.config import Job, JobError, dump_job, parse_job
+from engine.config import Job, JobError, check_runnable, dump_job, parse_job
 from storage.paths import DataDir
 from storage.records import RunRow
 
@@ -44,6 +44,7 @@ def prepare(
     if not isinstance(text, str):
         raise ValueError(f"job must be the text of a job file, got {type(text).__name__}")
     job = parse_job(text)
+    check_runnable(job)
     try:
         job.check_machine(cores)
     except ValueError as error:

@@ -23,7 +23,7 @@ from pathlib import Path
 from traceback import format_exc
 
 from engine import allowed_paths, checkpoints, launching, ledger_check, results
-from engine.config import Job, parse_job
+from engine.config import Job, check_runnable, parse_job
 from engine.config.job import usable_cores
 from engine.cpu_time import CpuAccount, CpuSample
 from engine.devices import Report, Workers
@@ -223,6 +223,7 @@ class Service:
         assert stored is not None, f"run {self._queue[0]} vanished from the database"
         try:
             job = parse_job(stored.job, source=stored.run_id)
+            check_runnable(job, source=stored.run_id)
             job.check_machine(len(self._cores))
         except ValueError as error:  # queued by another version, or on a larger machine
             self._queue.popleft()

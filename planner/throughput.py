@@ -4,6 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
+
+Step = TypeVar("Step")
+
+
+def steady(steps: Sequence[Step], staleness: float) -> Sequence[Step]:
+    """The steps that count: without the first max(1, ceil(s)) and the last ceil(s), in which a run fills and drains.
+
+    Raises ValueError for a staleness below 0.
+    """
+    if not staleness >= 0:
+        raise ValueError(f"staleness must be a number >= 0, got {staleness!r}")
+    tail = math.ceil(staleness)
+    return steps[max(1, tail) : max(0, len(steps) - tail)]
 
 
 def throughput(steps: Sequence[tuple[float, float]], staleness: float) -> float | None:
@@ -13,9 +27,6 @@ def throughput(steps: Sequence[tuple[float, float]], staleness: float) -> float 
     dropped: the run fills and drains that many steps' worth of groups. None when no time is left to divide by.
     Raises ValueError for a staleness below 0.
     """
-    if not staleness >= 0:
-        raise ValueError(f"staleness must be a number >= 0, got {staleness!r}")
-    tail = math.ceil(staleness)
-    steady = steps[max(1, tail) : len(steps) - tail]
-    seconds = math.fsum(duration for _, duration in steady)
-    return math.fsum(tokens for tokens, _ in steady) / seconds if seconds > 0 else None
+    counted = steady(steps, staleness)
+    seconds = math.fsum(duration for _, duration in counted)
+    return math.fsum(tokens for tokens, _ in counted) / seconds if seconds > 0 else None

@@ -12,7 +12,7 @@ import typer
 from engine import allowed_paths
 from engine.cli import client, follow, show
 from engine.cli.client import BadInput
-from engine.config import Job, JobError, dump_job, load_job
+from engine.config import Job, JobError, check_runnable, dump_job, load_job
 from engine.config.job import usable_cores
 from storage.database import StorageError
 from storage.paths import DataDir
@@ -37,8 +37,9 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, as `bidirl ru
 
 
 def _job(path: Path, settings: list[str] | None) -> Job:
-    """Load the job and check that this machine can hold it."""
+    """Load the job and check that it can be run live, on this machine."""
     job = load_job(path, settings or [])
+    check_runnable(job, source=str(path))
     try:
         job.check_machine(len(usable_cores()))
     except ValueError as error:

@@ -5,19 +5,17 @@ Pure: it reads text, validates it and explains what is wrong. It starts nothing 
 
 from engine.config.errors import JobError
 from engine.config.files import apply_settings, check_job, dump_job, load_job, parse_job, parse_setting
-from engine.config.job import (
-    ARMS_AVAILABLE,
+from engine.config.job import ARMS_AVAILABLE, CheckpointConfig, DevicesConfig, Job, Partition, ScheduleConfig
+from engine.config.learning import (
     AlgorithmConfig,
-    CheckpointConfig,
-    DevicesConfig,
     EvalConfig,
-    Job,
     ModelConfig,
-    Partition,
     SamplingConfig,
-    ScheduleConfig,
     TaskConfig,
+    WarmStartConfig,
 )
+from engine.config.profile import ProfileConfig, to_profile
+from engine.config.runnable import check_runnable
 
 __all__ = [
     "ARMS_AVAILABLE",
@@ -29,13 +27,17 @@ __all__ = [
     "JobError",
     "ModelConfig",
     "Partition",
+    "ProfileConfig",
     "SamplingConfig",
     "ScheduleConfig",
     "TaskConfig",
+    "WarmStartConfig",
     "apply_settings",
     "check_job",
+    "check_runnable",
     "dump_job",
     "load_job",
     "parse_job",
     "parse_setting",
+    "to_profile",
 ]

@@ -64,12 +64,12 @@ def _sentence(item: ErrorDetails, known: list[str]) -> str:
     return f"{message}, got {shown}"
 
 
-def unknown_key(key: str, known: Iterable[str]) -> str:
-    """Name the nearest known key, or all of them when none is near."""
+def unknown_key(key: str, known: Iterable[str], *, what: str = "key") -> str:
+    """Name the nearest known key, or all of them when none is near. `what`: what such a key is called."""
     known = sorted(known)
     near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
-    return f"unknown key {key!r}; {hint}"
+    hint = f"did you mean {near[0]!r}?" if near else f"known {what}s: {', '.join(known)}"
+    return f"unknown {what} {key!r}; {hint}"
 
 
 def _locate(model: type[BaseModel], place: tuple[int | str, ...]) -> tuple[list[str], list[str]]:

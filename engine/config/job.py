@@ -1,45 +1,36 @@
-"""The job model. Every field says its unit; what this version cannot run yet is refused here, by name."""
+"""The job model. Every field says its unit; whether this version can run a valid job here is asked in `runnable`."""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
+
+from engine.config.errors import unknown_key
+from engine.config.learning import AlgorithmConfig, EvalConfig, ModelConfig, SamplingConfig, TaskConfig
+from engine.config.profile import ProfileConfig
+from engine.config.strict import Strict, one_of
+from planner.policy.improvements import IMPROVEMENTS
 
 ARMS_AVAILABLE = ("no_borrow", "colocated")
-"""Arms this version runs; the other names of the design are known and refused by name."""
+"""Arms that run live."""
 
 ARMS_PLANNED = ("rollout_on_train", "train_on_rollout", "opportunistic", "bidirectional_paper", "bidirectional")
+"""Arms that lend devices: valid in a job and simulated, refused by name where they would have to run live."""
+
+KINDS_AVAILABLE = ("cpu",)
+"""Kinds of device that run live."""
+
+KINDS_PLANNED = ("cuda", "emulated")
+"""Kinds of device that a job may name, to plan and simulate it, and that do not run yet."""
 
 MAX_STALENESS = 16.0
 """Above this a group would be trained that many versions late: nobody has shown that to learn."""
 
 OVERSUBSCRIBED_WORKERS_PER_CORE = 4
 """More than this and a worker's start-up alone outlasts a small run."""
-
-Scalar = int | float | str | bool
-
-
-class Strict(BaseModel):
-    """Unknown keys are errors, true is no number and infinity no value; nothing rewrites a job at run time."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        kinds = get_args(annotation := cls.model_fields[str(info.field_name)].annotation) or (annotation,)
-        if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
-            raise ValueError(f"must be a number, got {value!r}")
-        return value
-
-
-def _one_of(value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise ValueError(f"must be one of {', '.join(allowed)}, got {value!r}")
-    return value
 
 
 class Partition(Strict):
@@ -66,124 +57,6 @@ def _partition(value: Any) -> Any:
     return value
 
 
-class WarmStartConfig(Strict):
-    """Supervised steps before GRPO, for the built-in model only (it would otherwise know no answer at all)."""
-
-    steps: int = Field(520, ge=0)
-    """Optimizer steps in all; 0 starts from random weights."""
-    worked_only_steps: int = Field(460, ge=0)
-    """Steps at the start that show worked answers only; the rest mixes in bare answers."""
-    worked_share: float = Field(0.25, ge=0, le=1)
-    """Share of worked answers in the mixture."""
-    batch: int = Field(64, ge=1)
-    """Items per step."""
-    learning_rate: float = Field(3e-3, gt=0)
-
-
-class ModelConfig(Strict):
-    source: str = "builtin:tiny"
-    """`builtin:tiny`, or a local folder that `AutoModelForCausalLM.from_pretrained` loads."""
-    dtype: Literal["float32"] = "float32"
-    """fp32 on CPUs: matrix products in bf16 are slower there by an order of magnitude."""
-    warm_start: WarmStartConfig = WarmStartConfig()
-
-    @field_validator("source")
-    @classmethod
-    def _source(cls, value: str) -> str:
-        if value.startswith("builtin:"):
-            return _one_of(value, ("builtin:tiny",))
-        if not value.strip():
-            raise ValueError("must be builtin:tiny or a local model folder, got ''")
-        return value
-
-
-class TaskConfig(Strict):
-    source: str = "reasoning_gym:chain_sum"
-    """`reasoning_gym:DATASET`."""
-    params: dict[str, Scalar | list[Scalar | list[Scalar]]] = Field(default_factory=dict)
-    """Keyword arguments of the reasoning-gym data set."""
-    reward: str = "scorer"
-    """`scorer`: 1 iff the data set's own scorer gives 1.0; `exact`: 1 iff the answer is the text itself."""
-    answer_after: str | None = None
-    """Score what follows the single occurrence of this text; an answer without it, or with two, earns 0."""
-    items: int = Field(20_000, ge=1)
-    """Training items generated from the seed."""
-    shuffle: bool = True
-    epochs: int | None = Field(None, ge=1)
-    """Passes over the items before the run ends by itself; null: as many as the steps need."""
-
-    @field_validator("source")
-    @classmethod
-    def _source(cls, value: str) -> str:
-        kind, _, name = value.partition(":")
-        if kind != "reasoning_gym" or not name:
-            raise ValueError(f"must be reasoning_gym:DATASET, such as reasoning_gym:chain_sum, got {value!r}")
-        return value
-
-    @field_validator("reward")
-    @classmethod
-    def _reward(cls, value: str) -> str:
-        return _one_of(value, ("scorer", "exact"))
-
-
-class EvalConfig(Strict):
-    every_steps: int = Field(20, ge=0)
-    """Steps between held-out evaluations, besides one before the first and one after the last step; 0: only those."""
-    items: int = Field(256, ge=0)
-    """Held-out items, disjoint from the training items by question; 0 turns evaluation off."""
-    greedy: bool = True
-    control_prefix: str | None = None
-    """First and last evaluation are repeated with answers made to start with this text: a control, reported apart."""
-
-
-Beta = Annotated[float, Field(ge=0, lt=1)]
-"""How much of a running average is kept at each step."""
-
-
-class AlgorithmConfig(Strict):
-    group_size: int = Field(8, ge=2)
-    """Responses per prompt."""
-    prompts_per_step: int = Field(16, ge=1)
-    """Groups per optimizer step (B)."""
-    steps: int = Field(100, ge=1)
-    learning_rate: float = Field(3e-4, gt=0)
-    lr_schedule: str = "constant"
-    lr_warmup_steps: int = Field(0, ge=0)
-    lr_final_fraction: float = Field(0.0, ge=0, le=1)
-    """Fraction of the learning rate that the linear schedule ends at."""
-    betas: tuple[Beta, Beta] = (0.9, 0.95)
-    weight_decay: float = Field(0.0, ge=0)
-    max_grad_norm: float = Field(1.0, gt=0)
-    clip_low: float = Field(0.2, ge=0, lt=1)
-    clip_high: float = Field(0.28, ge=0)
-    kl_coef: float = Field(0.0, ge=0)
-    scale_rewards: str = "group"
-    correction: str = "tis"
-    is_cap: float = Field(2.0, gt=0)
-    accept_uncorrected: bool = False
-
-    @field_validator("lr_schedule")
-    @classmethod
-    def _schedule(cls, value: str) -> str:
-        return _one_of(value, ("constant", "linear"))
-
-    @field_validator("scale_rewards")
-    @classmethod
-    def _scale(cls, value: str) -> str:
-        return _one_of(value, ("group", "none"))
-
-    @field_validator("correction")
-    @classmethod
-    def _correction(cls, value: str) -> str:
-        return _one_of(value, ("tis", "none"))
-
-
-class SamplingConfig(Strict):
-    max_response_tokens: int = Field(32, ge=1)
-    temperature: float = Field(1.0, gt=0)
-    top_p: float = Field(1.0, gt=0, le=1)
-
-
 class ScheduleConfig(Strict):
     arm: str = "no_borrow"
     staleness: float = Field(1.0, ge=0, le=MAX_STALENESS)
@@ -193,15 +66,15 @@ class ScheduleConfig(Strict):
     in_flight_updates: bool | None = None
     """A replica continues its groups under new weights; null: yes when staleness > 0."""
     max_chunk_groups: int = Field(4, ge=1)
+    """Groups of a live trainer's largest chunk; a simulated one obeys the profile."""
     improvements: dict[str, bool] = Field(default_factory=dict)
+    """Changes of the arm `bidirectional` over the published rules, by name; those not named are on."""
     deterministic: bool = False
 
     @field_validator("arm")
     @classmethod
     def _arm(cls, value: str) -> str:
-        if value in ARMS_PLANNED:
-            raise ValueError(f"arm {value!r} does not exist yet; available: {', '.join(ARMS_AVAILABLE)}")
-        return _one_of(value, ARMS_AVAILABLE)
+        return one_of(value, ARMS_AVAILABLE + ARMS_PLANNED)
 
     @field_validator("deterministic")
     @classmethod
@@ -213,16 +86,15 @@ class ScheduleConfig(Strict):
     @field_validator("improvements")
     @classmethod
     def _improvements(cls, value: dict[str, bool]) -> dict[str, bool]:
-        if value:
-            raise ValueError(
-                f"improvements belong to the arm bidirectional, which does not exist yet; got {', '.join(value)}"
-            )
+        unknown = [name for name in value if name not in IMPROVEMENTS]
+        if unknown:
+            raise ValueError("; ".join(unknown_key(name, IMPROVEMENTS, what="improvement") for name in unknown))
         return value
 
     @property
     def consume_resolved(self) -> Literal["stream", "whole_batch"]:
-        """The arms of this version take a whole batch unless told to stream (design.md section 5)."""
-        return self.consume or "whole_batch"
+        """`bidirectional` streams and the other arms take a whole batch, unless told otherwise (design section 5)."""
+        return self.consume or ("stream" if self.arm == "bidirectional" else "whole_batch")
 
     @property
     def staleness_resolved(self) -> float:
@@ -239,11 +111,12 @@ class DevicesConfig(Strict):
     count: int | Literal["auto"] = "auto"
     """Devices of the job; auto: two, or more when the partition names more."""
     partition: Partition | Literal["auto"] = "auto"
-    rollout_replica_size: Literal[1] = 1
-    """Devices per rollout replica; one core is one replica."""
-    train_replica_size: Literal[1] = 1
+    rollout_replica_size: int = Field(1, ge=1)
+    """Devices per rollout replica; a core is always a replica of its own."""
+    train_replica_size: int = Field(1, ge=1)
+    """Devices per trainer replica."""
     rollout_slots: int = Field(64, ge=1)
-    """Sequences that a replica takes at once."""
+    """Sequences that a live replica takes at once; a simulated one obeys the profile."""
     rollouter: str = "transformers"
     trainer: str = "torch"
     oversubscribe: bool = False
@@ -254,9 +127,7 @@ class DevicesConfig(Strict):
     @field_validator("kind")
     @classmethod
     def _kind(cls, value: str) -> str:
-        if value in ("cuda", "emulated"):
-            raise ValueError(f"device kind {value!r} does not run yet; available: cpu")
-        return _one_of(value, ("cpu",))
+        return one_of(value, KINDS_AVAILABLE + KINDS_PLANNED)
 
     @field_validator("count", mode="before")
     @classmethod
@@ -273,12 +144,12 @@ class DevicesConfig(Strict):
     @field_validator("rollouter")
     @classmethod
     def _rollouter(cls, value: str) -> str:
-        return _one_of(value, ("transformers",))
+        return one_of(value, ("transformers",))
 
     @field_validator("trainer")
     @classmethod
     def _trainer(cls, value: str) -> str:
-        return _one_of(value, ("torch",))
+        return one_of(value, ("torch",))
 
 
 class CheckpointConfig(Strict):
@@ -310,7 +181,8 @@ class Job(Strict):
     schedule: ScheduleConfig = ScheduleConfig()
     devices: DevicesConfig = DevicesConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
-    profile: dict[str, Any] | None = None
+    profile: ProfileConfig | None = None
+    """Speeds and costs that `plan` and `simulate` go by; null: not known."""
 
     @model_validator(mode="after")
     def _across(self) -> Job:
@@ -349,8 +221,11 @@ class Job(Strict):
                 f"model.warm_start.worked_only_steps {self.model.warm_start.worked_only_steps} is more than "
                 f"model.warm_start.steps {self.model.warm_start.steps}"
             )
-        if self.profile is not None:
-            raise ValueError("profile is read by emulated and simulated devices, which do not exist yet; allowed: null")
+        if self.profile is not None and self.profile.rollout.slots < algorithm.group_size:
+            raise ValueError(
+                f"profile.rollout.slots {self.profile.rollout.slots} cannot hold one group of algorithm.group_size "
+                f"{algorithm.group_size}"
+            )
         epochs = self.task.epochs
         if epochs is not None and algorithm.steps * algorithm.prompts_per_step > epochs * self.task.items:
             raise ValueError(
@@ -369,8 +244,8 @@ class Job(Strict):
 
     @property
     def partition(self) -> Partition | None:
-        """Resolved partition; null for `colocated`. `auto` halves the devices, the odd one to rollout, until the
-        planner can do better."""
+        """Resolved partition of a live run; null for `colocated`. `auto` halves the devices, the odd one to rollout:
+        without a profile the planner knows nothing better."""
         if self.schedule.arm == "colocated":
             return None
         if isinstance(self.devices.partition, Partition):

@@ -22,8 +22,7 @@ import transformers
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.config import TaskConfig
-from engine.config.job import WarmStartConfig
+from engine.config import TaskConfig, WarmStartConfig
 from engine.learning.builtin_model import bare_answer, worked_answer
 from engine.learning.prompts import encode_continuation, encode_prompt
 from engine.learning.tasks import ReasoningGymTask

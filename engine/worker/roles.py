@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from engine.config.job import WarmStartConfig
+from engine.config import WarmStartConfig
 from engine.learning.model_source import LoadedModel, load_model
 from engine.learning.tasks import ReasoningGymTask, RewardFailed
 from engine.learning.torch_trainer import TorchTrainer

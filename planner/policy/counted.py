@@ -41,13 +41,14 @@ class Counted:
 
 
 class _Cell:
-    __slots__ = ("bound", "count", "picture", "ready", "version")
+    __slots__ = ("bound", "count", "first", "picture", "ready", "version")
 
     def __init__(self, version: int, bound: Bound) -> None:
         self.version = version
         self.bound = bound
         self.count = 0
-        self.ready: dict[int, int] = {}  # group number -> completion order, in completion order
+        self.ready: list[tuple[int, int]] = []  # (completion order, group number), in completion order
+        self.first = 0  # those before it are gone: groups mostly leave in the order in which they finished
         self.picture: CountedCell | None = None
 
 
@@ -77,12 +78,16 @@ class Tally:
 
     def finish(self, group_id: int, version: int, bound: Bound, order: int) -> None:
         """A counted group finished; `order` grows with each call."""
-        self._touch(version, bound).ready[group_id] = order
+        self._touch(version, bound).ready.append((order, group_id))
 
     def remove(self, group_id: int, version: int, bound: Bound) -> None:
         """A group was taken, excluded, or given up. Raises KeyError when none like it is counted."""
         cell = self._touch(version, bound)
-        cell.ready.pop(group_id, None)
+        if cell.first < len(cell.ready) and cell.ready[cell.first][1] == group_id:
+            cell.first += 1
+        else:
+            cell.ready = [entry for entry in cell.ready[cell.first :] if entry[1] != group_id]
+            cell.first = 0
         cell.count -= 1
         self._total -= 1
         if cell.count == 0:
@@ -102,7 +107,7 @@ class Tally:
 
 def _picture_of(cell: _Cell) -> CountedCell:
     if cell.picture is None:
-        ready = tuple((order, group_id) for group_id, order in cell.ready.items())
+        ready = tuple(cell.ready[cell.first :])
         cell.picture = CountedCell(version=cell.version, bound=cell.bound, count=cell.count, ready=ready)
     return cell.picture
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from planner.stage_model import StageTime
 
@@ -114,7 +115,9 @@ def drain_prefix(*, units: Sequence[float], in_s: float, model: StageTime, prima
     `units`: workload of each (group-equivalents), in the order of training; none is skipped for a smaller one behind.
     """
     drained = 0
-    while drained < len(units) and model.seconds(math.fsum(units[: drained + 1]), primaries) <= in_s:
+    for work in accumulate(units):
+        if model.seconds(work, primaries) > in_s:
+            break
         drained += 1
     return drained
 

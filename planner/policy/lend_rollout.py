@@ -10,6 +10,7 @@ from __future__ import annotations
 from planner.policy.actions import Action, EndLease, Lend
 from planner.policy.gates import gate_train_on_rollout
 from planner.policy.outlook import Outlook
+from planner.policy.returns import counts_to_try
 from planner.policy.state import Block, State
 from planner.stage_model import StageModel
 
@@ -28,50 +29,53 @@ def lends(state: State, view: Outlook) -> list[Action]:
     if state.improvements.cheap_return:
         # home cannot start before the next version anyway
         out_s = max(0.0, out_s - (costs.grad_s + estimates.optimizer_s + estimates.sync_s))
-    found: list[Action] = []
-    trainers = view.trainers
-    whole = not state.improvements.block_leases
-    for block in blocks:
-        verdict = gate_train_on_rollout(
+    # one merge a step, however many blocks take part: it is not charged twice
+    grad_s = 0.0 if view.lent_rollout and state.improvements.cheap_return else costs.grad_s
+    verdicts = {
+        count: gate_train_on_rollout(
             units=(1.0,) * view.trainable,
-            primaries=trainers,
-            auxiliaries=sum(other.auxiliaries for other in blocks) if whole else block.auxiliaries,
+            primaries=view.trainers,
+            auxiliaries=sum(block.auxiliaries for block in blocks[:count]),
             model=StageModel(a=0.0, b=view.train_s),
             in_s=costs.in_s,
             out_s=out_s,
-            grad_s=costs.grad_s,
+            grad_s=grad_s,
         )
-        if not verdict.admit:
-            break
-        found.append(
-            Lend(
-                block=block.block,
-                direction=DIRECTION,
-                gain_s=verdict.gain_s,
-                cost_s=verdict.cost_s,
-                reason=verdict.reason,
-            )
+        for count in (counts_to_try(len(blocks)) if state.improvements.block_leases else [len(blocks)])
+        if count > 0
+    }
+    if not verdicts:
+        return []
+    count = min(verdicts, key=lambda count: (verdicts[count].borrow_s, count))
+    verdict = verdicts[count]
+    if not verdict.admit:
+        return []
+    return [
+        Lend(
+            block=block.block,
+            direction=DIRECTION,
+            gain_s=verdict.gain_s,
+            cost_s=verdict.cost_s,
+            reason=verdict.reason,
         )
-        trainers += 0 if whole else block.auxiliaries
-    return found
+        for block in blocks[:count]
+    ]
 
 
 def _free(state: State, view: Outlook) -> list[Block]:
     """Blocks that may leave, those with the fewest groups first; what they hold fits on the others."""
-    held = {block.block: 0 for block in view.home_rollout}
-    free = {block.block: 0 for block in view.home_rollout}
-    for replica in state.rollout:
-        if replica.block in held:
-            held[replica.block] += replica.in_flight
-            free[replica.block] += replica.free_groups
-    blocks = sorted(view.home_rollout, key=lambda block: (held[block.block], block.block))
+    some = view.home_rollout[0]
+    room = view.room - view.returned
+    if room < some.primaries * view.estimates.slot_groups:
+        return []  # a block that leaves takes its room along, and what it holds needs room elsewhere
+    held, free = view.held, view.free
+    blocks = sorted(view.home_rollout, key=lambda block: (held.get(block.block, 0), block.block))
     if not state.improvements.block_leases:
         return blocks if view.in_flight + view.returned == 0 and not view.lent_rollout else []
-    room = view.room - view.returned
     able: list[Block] = []
     for block in blocks:
-        moved = held[block.block]
-        room -= free[block.block] + moved
+        moved = held.get(block.block, 0)
+        room -= free.get(block.block, 0) + moved
         if (moved and (room < 0 or len(able) + 1 == len(blocks))) or (not moved and view.returned):
             break
         able.append(block)

@@ -116,12 +116,11 @@ def ends(state: State, view: Outlook) -> list[Action]:
 def _nothing_to_do(state: State, view: Outlook, block: Block) -> str:
     """Nothing may be started, and the block's rollouters hold nothing, or at s >= 1 so little that the others, with as
     much room, take it over."""
-    own = [replica for replica in state.rollout if replica.block == block.block]
-    held = sum(replica.in_flight for replica in own)
+    held = view.held.get(block.block, 0)
     quota_over = not state.improvements.fill_auxiliary and block.reserved == 0
     if view.startable + view.returned > 0 and not quota_over:
         return ""
-    if held == 0 or (state.bound.k >= 1 and held <= sum(replica.free_groups for replica in own)):
+    if held == 0 or (state.bound.k >= 1 and held <= view.free.get(block.block, 0)):
         return f"none may be started and its rollouters hold {held} groups"
     return ""
 

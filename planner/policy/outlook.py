@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.policy.counted import count_unconsumed
@@ -68,6 +69,10 @@ class Outlook:
     lent_rollout: tuple[Block, ...]
     """rollout blocks that are lent, those on their way home included"""
     auxiliaries: tuple[LentRollouters, ...]
+    held: Mapping[int, int]
+    """block -> groups that its rollouters hold"""
+    free: Mapping[int, int]
+    """block -> groups that its rollouters can take at once"""
 
     def rollout_rate(self, replicas: int) -> float:
         """Groups per second at full load."""
@@ -152,12 +157,18 @@ def outlook_of(state: State, now: float, trainable: int) -> Outlook:
         if train and block.lease_state != "releasing":
             age_s = max(0.0, now - block.since - estimates.rollout_on_train.in_s)
             auxiliaries.append(LentRollouters(block=block.block, replicas=block.auxiliaries, age_s=age_s))
-    in_flight = room = 0
+    held: dict[int, int] = {}
+    free: dict[int, int] = {}
     left = 0.0
     for replica in state.rollout:
-        in_flight += replica.in_flight
+        block_number = replica.block
+        if block_number in held:
+            held[block_number] += replica.in_flight
+            free[block_number] += replica.free_groups
+        else:
+            held[block_number], free[block_number] = replica.in_flight, replica.free_groups
         left += replica.left_groups
-        room += replica.free_groups
+    in_flight, room = sum(held.values()), sum(free.values())
     training = sum(replica.groups for replica in state.train)
     finished = count_unconsumed(state.unconsumed).finished
     steady = state.bound.k >= 1 and state.improvements.full_load_rate
@@ -183,4 +194,6 @@ def outlook_of(state: State, now: float, trainable: int) -> Outlook:
         lent_train=tuple(lent["train"]),
         lent_rollout=tuple(lent["rollout"]),
         auxiliaries=tuple(auxiliaries),
+        held=held,
+        free=free,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 
 from planner.policy.actions import Action, ResumeGroups, ReturnGroups, StartGroups
 from planner.policy.pools import must_drain
@@ -41,6 +41,8 @@ def group_pulls(state: State, now: float, loading: dict[int, int]) -> list[Actio
     With reservations, primaries leave the reserved groups alone unless they have run dry, and an auxiliary takes no
     more than its share of them.
     """
+    if not state.returned and startable(state, state.published) == 0:
+        return []
     free: dict[int, int] = {}
     version: dict[int, int] = {}
     dry: set[int] = set()
@@ -109,13 +111,22 @@ def _quotas(state: State) -> dict[int, int]:
 def _resumes(state: State, free: dict[int, int], version: dict[int, int]) -> list[Action]:
     """Returned groups to the replicas with the most room, each on one that may continue it."""
     given: dict[int, list[int]] = {}
+    roomy = [(-room, device) for device, room in free.items() if room > 0]
+    heapify(roomy)
     for group in state.returned:
-        able = [device for device, room in free.items() if room > 0 and may_continue(group, version[device])]
-        if not able:
-            continue
-        device = max(able, key=lambda d: (free[d], -d))
-        free[device] -= 1
-        given.setdefault(device, []).append(group.group_id)
+        passed = []
+        while roomy and not may_continue(group, version[roomy[0][1]]):
+            passed.append(heappop(roomy))
+        if roomy:
+            room, device = roomy[0]
+            free[device] -= 1
+            given.setdefault(device, []).append(group.group_id)
+            if room == -1:
+                heappop(roomy)
+            else:
+                heapreplace(roomy, (room + 1, device))
+        for entry in passed:
+            heappush(roomy, entry)
     return [
         ResumeGroups(device=device, group_ids=tuple(ids), reason=f"{len(ids)} unfinished groups came back")
         for device, ids in given.items()

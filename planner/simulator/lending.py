@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from planner.simulator.simulator import Simulator
 
 
+SPANS = {"preparing": "switch_in", "releasing": "switch_out", "dead": "failure"}
+"""State of a block without replicas -> kind of span of its devices."""
+
+
 class Lending:
     """Moves the simulator's blocks."""
 
@@ -32,11 +36,10 @@ class Lending:
         sim, entry = self._sim, self._sim.world.blocks[action.block]
         assert entry.lease is None, f"block {entry.block} is lent already"
         assert entry.dead_until is None, f"block {entry.block} is dead"
-        ready_at = sim.now + self._costs(entry).in_s
-        closing_ends = self._remove_home(entry)
-        if closing_ends is not None:
+        if self._remove_home(entry):
             # a preparation under the optimizer step and the weight sync is hidden; the role begins when they are over
-            ready_at = max(ready_at, closing_ends)
+            entry.counted_until = sim.closing_ends
+        ready_at = max(sim.now + self._costs(entry).in_s, entry.counted_until)
         lease = Lease(
             lease=len(sim.trace.leases),
             block=entry.block,
@@ -46,9 +49,8 @@ class Lending:
         )
         sim.trace.leases.append(lease)
         self._enter(entry, lease, "preparing")
-        entry.ready_at, entry.reserved = ready_at, action.reserved_groups
+        entry.reserved = action.reserved_groups
         sim.push(ready_at, READY, entry, lease.lease)
-        sim.trace.account.add("switch_in", (ready_at - max(sim.now, closing_ends or sim.now)) * self._size)
 
     def end(self, action: act.EndLease) -> None:
         """The auxiliaries stop; unfinished groups come back with their prefixes."""
@@ -56,19 +58,18 @@ class Lending:
         lease = entry.lease
         assert lease is not None, f"block {action.block} is not lent"
         assert lease.lease == action.lease, f"block {action.block} is not lent under lease {action.lease}"
-        if entry.lease_state in ("draining", "releasing"):
+        if entry.lease_state == "releasing":
+            return
+        busy = [t for t in sim.world.trainers.values() if t.block == entry.block and t.busy == "chunk"]
+        if action.revoke:
+            for trainer in busy:
+                sim.stop_at_boundary(trainer)
+        if entry.lease_state == "draining":
             return
         lease.ended_at, lease.end_reason = sim.now, action.reason
-        busy = [t for t in sim.world.trainers.values() if t.block == entry.block and t.busy == "chunk"]
-        if entry.lease_state == "working" and busy:
-            if action.revoke:
-                for trainer in busy:
-                    sim.stop_at_boundary(trainer)
+        if busy:
             self._enter(entry, lease, "draining")
         else:
-            if entry.lease_state == "preparing":
-                # what was counted as preparing and will not be
-                sim.trace.account.add("switch_in", -max(0.0, entry.ready_at - sim.now) * self._size)
             self.release(entry.block)
 
     def release(self, block: int) -> None:
@@ -81,9 +82,7 @@ class Lending:
         self._remove_auxiliaries(entry, lost=False)
         lease = entry.lease
         self._enter(entry, lease, "releasing")
-        out_s = self._costs(entry).out_s
-        sim.trace.account.add("switch_out", out_s * self._size)
-        sim.push(sim.now + out_s, RELEASED, entry, lease.lease)
+        sim.push(max(sim.now, entry.counted_until) + self._costs(entry).out_s, RELEASED, entry, lease.lease)
 
     def delivered(self, block: int, groups: int) -> None:
         """An auxiliary on the block did so much."""
@@ -137,17 +136,14 @@ class Lending:
         return True
 
     def close(self) -> None:
-        """The run is over: time that was counted ahead and did not pass is taken off."""
-        sim = self._sim
-        for at, _, kind, _, _ in sim.pending():
-            if kind in (READY, RELEASED) and at > sim.now:
-                name = "switch_in" if kind == READY else "switch_out"
-                sim.trace.account.add(name, -(at - sim.now) * self._size)
+        """The run is over: what blocks are at ends here."""
+        for entry in self._sim.world.blocks.values():
+            self._count(entry)
 
     def _fail(self, failure: Failure) -> bool:
         sim, entry = self._sim, self._sim.world.blocks[failure.block]
         closing = any(t.block == entry.block and t.busy == "optimizer" for t in sim.world.trainers.values())
-        if closing or entry.dead_until is not None:
+        if closing or entry.counted_until > sim.now or entry.dead_until is not None:
             # the step that is being made is kept or lost as a whole; the failure is seen when it is over
             sim.push(sim.now + 1.0, FAIL, failure)
             return False
@@ -158,7 +154,6 @@ class Lending:
         self._remove_auxiliaries(entry, lost=True)
         self._enter(entry, None, "dead")
         sim.push(entry.dead_until, BACK, entry)
-        sim.trace.account.add("failure", failure.back_after_s * self._size)
         return True
 
     # -- replicas of a block ------------------------------------------------------------------------------------------
@@ -172,11 +167,18 @@ class Lending:
         return profile.rollout_on_train if entry.pool == "train" else profile.train_on_rollout
 
     def _enter(self, entry: BlockEntry, lease: Lease | None, state: str) -> None:
+        self._count(entry)
         entry.lease, entry.lease_state, entry.since, entry.picture = lease, state, self._sim.now, None
 
-    def _remove_home(self, entry: BlockEntry) -> float | None:
-        """Take the idle home replicas out; when their optimizer step ends, if they are at it."""
-        sim, closing_ends = self._sim, None
+    def _count(self, entry: BlockEntry) -> None:
+        """The state that the block leaves, where no replica on it accounts for the time."""
+        kind, now = SPANS.get(entry.lease_state), self._sim.now
+        if kind is not None and now > entry.counted_until:
+            self._sim.trace.account.add(kind, (now - max(entry.since, entry.counted_until)) * self._size)
+
+    def _remove_home(self, entry: BlockEntry) -> bool:
+        """Take the idle home replicas out; are they at the optimizer step?"""
+        sim, closing = self._sim, False
         for rollouter in [r for r in sim.world.rollouters.values() if r.block == entry.block]:
             rollouter.advance(sim.now)
             for group in rollouter.give_back(tuple(rollouter.groups)):
@@ -184,11 +186,10 @@ class Lending:
             sim.remove_rollouter(rollouter)
         for trainer in [t for t in sim.world.trainers.values() if t.block == entry.block]:
             assert trainer.busy in (None, "optimizer"), f"trainer {trainer.device} is lent while on {trainer.busy}"
-            if trainer.busy == "optimizer":
-                closing_ends = sim.closing_ends
+            closing |= trainer.busy == "optimizer"
             sim.keep_gradient(trainer)
             sim.remove_trainer(trainer)
-        return closing_ends
+        return closing
 
     def _remove_auxiliaries(self, entry: BlockEntry, *, lost: bool) -> None:
         sim, world = self._sim, self._sim.world

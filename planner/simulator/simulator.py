@@ -18,7 +18,7 @@ import numpy as np
 from planner.policy import actions as act
 from planner.policy.decide import decide
 from planner.policy.idle import idle_causes
-from planner.policy.state import Estimates
+from planner.policy.state import Estimates, State
 from planner.profile_models import mean_response_tokens
 from planner.simulator.estimates import GRID, estimates_of, residual_tokens
 from planner.simulator.events import CHUNK, FAIL, REVOKE, SEQUENCE, STEP, WAKE
@@ -110,6 +110,7 @@ class Simulator:
                 if not waking:
                     waking = True
                     self.push(self._decided_at + every, WAKE, None)
+                self._account_idle(world.state())
                 continue
             self._decide()
         self.trace.events = handled
@@ -119,10 +120,6 @@ class Simulator:
         for trainer in list(world.trainers.values()):
             self.remove_trainer(trainer)
         return self.trace
-
-    def pending(self) -> list[tuple[float, int, int, object, int]]:
-        """Events that have not happened, in no order."""
-        return self._events
 
     def push(self, at: float, kind: int, subject: object, stamp: int = 0) -> None:
         """Something will happen."""
@@ -232,7 +229,8 @@ class Simulator:
         self._decided_at = self.now
         for _ in range(MAX_ROUNDS):
             self.trace.decisions += 1
-            actions = decide(self.world.state(), self.now)
+            state = self.world.state()
+            actions = decide(state, self.now)
             for action in actions:
                 self._apply(action)
             for replica in self._changed:
@@ -243,7 +241,7 @@ class Simulator:
         else:
             last = ", ".join(sorted({type(action).__name__ for action in actions}))
             raise RuntimeError(f"no end of decisions at {self.now:.1f} s, the last {last}: {self.describe()}")
-        self._account_idle()
+        self._account_idle(self.world.state() if actions else state)
 
     def _apply(self, action: act.Action) -> None:
         world = self.world
@@ -391,6 +389,8 @@ class Simulator:
 
     def lose_gradient(self, trainer: Trainer) -> None:
         """Its devices died: everything that it had of this step goes back to the queue."""
+        if self.world.step.closing_since is not None:
+            return  # the primaries have merged it
         lost = [group for chunk in trainer.chunks for group in chunk]
         self.world.step.trained -= len(trainer.trained)
         self.world.requeue(trainer.trained + lost)
@@ -409,11 +409,11 @@ class Simulator:
         """The replica's devices did something for so long."""
         self.trace.account.add(kind, seconds * replica.devices, auxiliary=replica.lease is not None)
 
-    def _account_idle(self) -> None:
+    def _account_idle(self, state: State) -> None:
         world = self.world
         idle = {r.device: r.devices for r in world.rollouters.values() if r.idle_since is not None}
         idle |= {t.device: t.devices for t in world.trainers.values() if t.idle_since is not None}
-        causes = idle_causes(world.state()) if idle else {}
+        causes = idle_causes(state) if idle else {}
         self.trace.account.idle_causes(
             {device: causes.get(device, "no_work") for device in idle}, idle, self.now
         )

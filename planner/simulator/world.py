@@ -23,7 +23,8 @@ class BlockEntry:
     lease: Lease | None = None
     lease_state: str = ""
     since: float = 0.0
-    ready_at: float = 0.0
+    counted_until: float = 0.0
+    """Its device time is accounted for until then: it was lent during the optimizer step, which was counted ahead."""
     reserved: int = 0
     dead_until: float | None = None
     picture: Block | None = None

@@ -6,8 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.config import ModelConfig, TaskConfig
-from engine.config.job import WarmStartConfig
+from engine.config import ModelConfig, TaskConfig, WarmStartConfig
 from engine.learning import warm_start
 from engine.learning.model_source import LoadedModel, load_model
 from engine.learning.prompts import encode_prompt, end_tokens

@@ -1,0 +1,127 @@
+"""The half of a job that says what is learned: model, task, evaluation, algorithm, sampling. Every field says its unit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from engine.config.strict import Scalar, Strict, one_of
+
+
+class WarmStartConfig(Strict):
+    """Supervised steps before GRPO, for the built-in model only (it would otherwise know no answer at all)."""
+
+    steps: int = Field(520, ge=0)
+    """Optimizer steps in all; 0 starts from random weights."""
+    worked_only_steps: int = Field(460, ge=0)
+    """Steps at the start that show worked answers only; the rest mixes in bare answers."""
+    worked_share: float = Field(0.25, ge=0, le=1)
+    """Share of worked answers in the mixture."""
+    batch: int = Field(64, ge=1)
+    """Items per step."""
+    learning_rate: float = Field(3e-3, gt=0)
+
+
+class ModelConfig(Strict):
+    source: str = "builtin:tiny"
+    """`builtin:tiny`, or a local folder that `AutoModelForCausalLM.from_pretrained` loads."""
+    dtype: Literal["float32"] = "float32"
+    """fp32 on CPUs: matrix products in bf16 are slower there by an order of magnitude."""
+    warm_start: WarmStartConfig = WarmStartConfig()
+
+    @field_validator("source")
+    @classmethod
+    def _source(cls, value: str) -> str:
+        if value.startswith("builtin:"):
+            return one_of(value, ("builtin:tiny",))
+        if not value.strip():
+            raise ValueError("must be builtin:tiny or a local model folder, got ''")
+        return value
+
+
+class TaskConfig(Strict):
+    source: str = "reasoning_gym:chain_sum"
+    """`reasoning_gym:DATASET`."""
+    params: dict[str, Scalar | list[Scalar | list[Scalar]]] = Field(default_factory=dict)
+    """Keyword arguments of the reasoning-gym data set."""
+    reward: str = "scorer"
+    """`scorer`: 1 iff the data set's own scorer gives 1.0; `exact`: 1 iff the answer is the text itself."""
+    answer_after: str | None = None
+    """Score what follows the single occurrence of this text; an answer without it, or with two, earns 0."""
+    items: int = Field(20_000, ge=1)
+    """Training items generated from the seed."""
+    shuffle: bool = True
+    epochs: int | None = Field(None, ge=1)
+    """Passes over the items before the run ends by itself; null: as many as the steps need."""
+
+    @field_validator("source")
+    @classmethod
+    def _source(cls, value: str) -> str:
+        kind, _, name = value.partition(":")
+        if kind != "reasoning_gym" or not name:
+            raise ValueError(f"must be reasoning_gym:DATASET, such as reasoning_gym:chain_sum, got {value!r}")
+        return value
+
+    @field_validator("reward")
+    @classmethod
+    def _reward(cls, value: str) -> str:
+        return one_of(value, ("scorer", "exact"))
+
+
+class EvalConfig(Strict):
+    every_steps: int = Field(20, ge=0)
+    """Steps between held-out evaluations, besides one before the first and one after the last step; 0: only those."""
+    items: int = Field(256, ge=0)
+    """Held-out items, disjoint from the training items by question; 0 turns evaluation off."""
+    greedy: bool = True
+    control_prefix: str | None = None
+    """First and last evaluation are repeated with answers made to start with this text: a control, reported apart."""
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+"""How much of a running average is kept at each step."""
+
+
+class AlgorithmConfig(Strict):
+    group_size: int = Field(8, ge=2)
+    """Responses per prompt."""
+    prompts_per_step: int = Field(16, ge=1)
+    """Groups per optimizer step (B)."""
+    steps: int = Field(100, ge=1)
+    learning_rate: float = Field(3e-4, gt=0)
+    lr_schedule: str = "constant"
+    lr_warmup_steps: int = Field(0, ge=0)
+    lr_final_fraction: float = Field(0.0, ge=0, le=1)
+    """Fraction of the learning rate that the linear schedule ends at."""
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    weight_decay: float = Field(0.0, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    clip_low: float = Field(0.2, ge=0, lt=1)
+    clip_high: float = Field(0.28, ge=0)
+    kl_coef: float = Field(0.0, ge=0)
+    scale_rewards: str = "group"
+    correction: str = "tis"
+    is_cap: float = Field(2.0, gt=0)
+    accept_uncorrected: bool = False
+
+    @field_validator("lr_schedule")
+    @classmethod
+    def _schedule(cls, value: str) -> str:
+        return one_of(value, ("constant", "linear"))
+
+    @field_validator("scale_rewards")
+    @classmethod
+    def _scale(cls, value: str) -> str:
+        return one_of(value, ("group", "none"))
+
+    @field_validator("correction")
+    @classmethod
+    def _correction(cls, value: str) -> str:
+        return one_of(value, ("tis", "none"))
+
+
+class SamplingConfig(Strict):
+    max_response_tokens: int = Field(32, ge=1)
+    temperature: float = Field(1.0, gt=0)
+    top_p: float = Field(1.0, gt=0, le=1)

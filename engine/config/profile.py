@@ -1,0 +1,148 @@
+"""`profile` of a job file: what emulated and simulated devices obey, and its pure conversion to the planner's.
+
+Nothing is assumed that decides: speeds and costs are required, only the spread of lengths and the noise have defaults.
+It refuses what is no time, no speed or no length.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from engine.config.strict import Strict
+from planner.profile import Lengths, Models, Profile, RolloutSpeed, SwitchCosts, TrainSpeed
+from planner.stage_model import StageModel
+
+MAX_LOG_SPREAD = 3.0
+"""One standard deviation, or a drift, of 3 in the log is a factor of 20 either way: more is a misplaced number."""
+
+
+class RolloutProfile(Strict):
+    """One rollout replica: R / (b + h) tokens per second for each of b active sequences."""
+
+    slots: int = Field(ge=1)
+    """Sequences that are generated at once."""
+    tokens_per_s: float = Field(gt=0)
+    """R: tokens per second of the replica, in the limit of a large batch."""
+    half_batch: float = Field(ge=0)
+    """h: sequences at which the replica reaches half of R."""
+    resume_tokens: float = Field(ge=0)
+    """Tokens' worth of work that continuing an unfinished sequence on another replica costs."""
+
+
+class TrainProfile(Strict):
+    """One trainer replica: seconds of a chunk = chunk_s + tokens / tokens_per_s."""
+
+    tokens_per_s: float = Field(gt=0)
+    """Prompt plus response tokens per second of the replica."""
+    chunk_s: float = Field(ge=0)
+    """Seconds of a chunk, whatever its size."""
+    max_chunk_groups: int = Field(ge=1)
+    """Groups of the largest chunk."""
+
+
+class RolloutLeaseProfile(Strict):
+    """What lending a trainer's devices to rollout costs, in seconds."""
+
+    in_s: float = Field(ge=0)
+    """C_in: from the decision to the first useful token."""
+    out_s: float = Field(ge=0)
+    """C_out: until the trainer works again."""
+
+
+class TrainLeaseProfile(Strict):
+    """What lending a rollouter's devices to training costs, in seconds."""
+
+    in_s: float = Field(ge=0)
+    """C_in: from the decision to the first useful gradient."""
+    out_s: float = Field(ge=0)
+    """C_out: until the rollouter works again."""
+    grad_s: float = Field(ge=0)
+    """C_grad: merging the gradients that auxiliaries ship."""
+
+
+class SwitchProfile(Strict):
+    rollout_on_train: RolloutLeaseProfile
+    train_on_rollout: TrainLeaseProfile
+
+
+class ResponseTokensProfile(Strict):
+    """Response lengths: lognormal per group and per response, drifting over the run, cut at `max`."""
+
+    median: float = Field(gt=0)
+    """Tokens."""
+    max: int = Field(ge=1)
+    """Tokens."""
+    sigma_group: float = Field(0.45, ge=0, le=MAX_LOG_SPREAD)
+    """Standard deviation of the log over groups."""
+    sigma_response: float = Field(0.45, ge=0, le=MAX_LOG_SPREAD)
+    """Standard deviation of the log over the responses of a group."""
+    drift: float = Field(0.1, ge=0, le=MAX_LOG_SPREAD)
+    """Standard deviation of the log over steps: it wanders, as an AR(1) process."""
+    linear_drift: float = Field(0.0, ge=-MAX_LOG_SPREAD, le=MAX_LOG_SPREAD)
+    """Growth of the log from the first step to the last."""
+
+    @model_validator(mode="after")
+    def _median_below_the_cut(self) -> ResponseTokensProfile:
+        if self.median > self.max:
+            raise ValueError(f"median {self.median:g} is more than max {self.max}, where lengths are cut")
+        return self
+
+
+class StageModelProfile(Strict):
+    """Given stage-time model: seconds = a + b * groups / replicas."""
+
+    a: float = Field(ge=0)
+    """Seconds, whatever the workload."""
+    b: float = Field(ge=0)
+    """Seconds per group and replica."""
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> StageModelProfile:
+        if self.a == self.b == 0:
+            raise ValueError("a and b are both 0, so a step would take no time; allowed: one of them above 0")
+        return self
+
+
+class StageModelsProfile(Strict):
+    rollout: StageModelProfile
+    train: StageModelProfile
+
+
+class ProfileConfig(Strict):
+    """Stage times and switch costs of a job, in seconds and tokens."""
+
+    rollout: RolloutProfile
+    train: TrainProfile
+    optimizer_s: float = Field(ge=0)
+    """Seconds of an optimizer step."""
+    weight_sync_s: float = Field(ge=0)
+    """Seconds from the optimizer's end until rollouters hold the new version."""
+    switch: SwitchProfile
+    response_tokens: ResponseTokensProfile
+    prompt_tokens: float = Field(ge=0)
+    """Tokens of a prompt, counted once per response."""
+    noise: float = Field(0.03, ge=0, le=1)
+    """Standard deviation of the log of a chunk's and of a replica's seconds."""
+    models: StageModelsProfile | None = None
+    """Where the planner shall use given stage models; null: they are fitted to the physics above."""
+
+
+def to_profile(config: ProfileConfig) -> Profile:
+    """The same numbers as the planner and the simulator take them."""
+    to_rollout, to_train, models = config.switch.rollout_on_train, config.switch.train_on_rollout, config.models
+    return Profile(
+        rollout=RolloutSpeed(**config.rollout.model_dump()),
+        train=TrainSpeed(**config.train.model_dump()),
+        optimizer_s=config.optimizer_s,
+        weight_sync_s=config.weight_sync_s,
+        rollout_on_train=SwitchCosts(**to_rollout.model_dump()),
+        train_on_rollout=SwitchCosts(**to_train.model_dump()),
+        response_tokens=Lengths(**config.response_tokens.model_dump()),
+        prompt_tokens=config.prompt_tokens,
+        noise=config.noise,
+        models=Models(rollout=_model(models.rollout), train=_model(models.train)) if models else None,
+    )
+
+
+def _model(config: StageModelProfile) -> StageModel:
+    return StageModel(a=config.a, b=config.b)

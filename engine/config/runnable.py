@@ -1,0 +1,37 @@
+"""Whether a valid job can be run live by this version. Planning and simulating ask only whether it is valid.
+
+What exists in the design and does not run live yet is refused here, by name; how many devices this machine holds is
+asked apart (`Job.check_machine`).
+"""
+
+from __future__ import annotations
+
+from engine.config.errors import JobError
+from engine.config.job import ARMS_AVAILABLE, KINDS_AVAILABLE, Job
+
+
+def check_runnable(job: Job, *, source: str = "job") -> None:
+    """Raise JobError with everything that keeps the job from running live."""
+    schedule, devices = job.schedule, job.devices
+    problems: dict[str, str] = {}
+    if schedule.arm not in ARMS_AVAILABLE:
+        problems["schedule.arm"] = f"arm {schedule.arm!r} does not run live yet; available: {', '.join(ARMS_AVAILABLE)}"
+    if schedule.improvements:
+        problems["schedule.improvements"] = (
+            f"improvements belong to the arm bidirectional, which does not run live yet; got "
+            f"{', '.join(schedule.improvements)}"
+        )
+    if devices.kind not in KINDS_AVAILABLE:
+        problems["devices.kind"] = (
+            f"device kind {devices.kind!r} does not run yet; available: {', '.join(KINDS_AVAILABLE)}"
+        )
+    for name in ("rollout_replica_size", "train_replica_size"):
+        if getattr(devices, name) != 1:
+            problems[f"devices.{name}"] = f"must be 1 where one core is one replica, got {getattr(devices, name)}"
+    if job.profile is not None:
+        problems["profile"] = (
+            "profile is read by emulated devices, which do not exist yet, and by `bidirl plan` and `bidirl simulate`; "
+            "allowed to run: null"
+        )
+    if problems:
+        raise JobError(problems, source=source)

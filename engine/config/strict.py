@@ -1,0 +1,30 @@
+"""What every section of a job has in common: strict keys, strict numbers, frozen once read."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+
+Scalar = int | float | str | bool
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors, true is no number and infinity no value; nothing rewrites a job at run time."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        kinds = get_args(annotation := cls.model_fields[str(info.field_name)].annotation) or (annotation,)
+        if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
+            raise ValueError(f"must be a number, got {value!r}")
+        return value
+
+
+def one_of(value: str, allowed: tuple[str, ...]) -> str:
+    """The value, where it is one of those allowed; ValueError otherwise."""
+    if value not in allowed:
+        raise ValueError(f"must be one of {', '.join(allowed)}, got {value!r}")
+    return value
