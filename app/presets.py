@@ -33,7 +33,7 @@ class Source:
 def preset_names(folder: Path = JOBS_DIR) -> list[str]:
     """The demo first, then by name."""
     paths = folder.glob("*.yaml") if folder.is_dir() else []
-    names = sorted(path.stem for path in paths if _may_be_launched(path.read_text(encoding="utf-8")))
+    names = sorted(path.stem for path in paths if _may_be_launched(path.read_text(encoding="utf-8", errors="replace")))
     return sorted(names, key=lambda name: (name != "demo", name))
 
 

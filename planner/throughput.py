@@ -17,7 +17,7 @@ def steady(steps: Sequence[Step], staleness: float) -> Sequence[Step]:
     if not staleness >= 0:
         raise ValueError(f"staleness must be a number >= 0, got {staleness!r}")
     tail = math.ceil(staleness)
-    return steps[max(1, tail) : max(0, len(steps) - tail)]
+    return steps[max(1, tail) : len(steps) - tail]
 
 
 def throughput(steps: Sequence[tuple[float, float]], staleness: float) -> float | None:

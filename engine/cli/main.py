@@ -125,6 +125,32 @@ def control(
     _print_json(answer) if json_output else print(f"{answer['state']}: {answer['answer'] or 'the engine has it'}")
 
 
+@app.command(epilog="Example: bidirl plan jobs/simulated_16.yaml --set devices.count=32")
+def plan(job_file: JobFile, settings: Settings = None, json_output: Json = False) -> None:
+    """Rank the partitions of a job with a profile, with reasons; no device is needed."""
+    from engine import planning  # the planner's numpy, which only these two commands need
+    from engine.cli import show_planner
+
+    job = load_job(job_file, settings or [])
+    planned = planning.plan_job(job, source=str(job_file))
+    document = planning.document(job, planned)
+    _print_json(document) if json_output else show_planner.plan(job, planned)
+
+
+@app.command(epilog="Example: bidirl simulate jobs/simulated_16.yaml --set schedule.arm=no_borrow --json")
+def simulate(job_file: JobFile, settings: Settings = None, json_output: Json = False) -> None:
+    """Play a job with a profile on a virtual clock, by the same policy code; no device is needed."""
+    from engine import simulation
+    from engine.cli import show_planner
+
+    job = load_job(job_file, settings or [])
+    try:
+        result = simulation.simulate(job, source=str(job_file))
+    except RuntimeError as error:
+        raise client.EngineFailed(f"the simulated run of {job_file} failed: {error}") from None
+    _print_json(result) if json_output else show_planner.simulation(job, result)
+
+
 @app.command(epilog="Example: bidirl serve --demo --port 8501")
 def serve(
     demo: Annotated[bool, typer.Option("--demo", help="Launch jobs/demo.yaml.")] = False,

@@ -36,10 +36,10 @@ def summary(result: dict[str, Any]) -> None:
     table = Table(title=f"{result['run_id']}: {result['state']}", show_header=False, title_justify="left")
     for name, value in _rows(result):
         table.add_row(name, value)
-    _console().print(table)
+    console().print(table)
 
 
-def _console() -> Console:
+def console() -> Console:
     """As wide as the terminal; wide enough for every column where there is none."""
     console = Console()
     return console if console.is_terminal else Console(width=160)
@@ -118,7 +118,7 @@ def table(results: Sequence[dict[str, Any]]) -> None:
             _number(result["throughput_tokens_per_s"], ",.0f"),
             _number(result["idle"]["fraction"], ".1%"),
         )
-    _console().print(grid)
+    console().print(grid)
 
 
 def doctor(findings: Sequence[dict[str, Any]]) -> None:

@@ -90,11 +90,15 @@ def ends(state: State, view: Outlook) -> list[Action]:
     closing = state.closing_since is not None
     kept = _kept(view, working, closing) if state.improvements.keep_lease else frozenset[int]()
     found: list[Action] = []
+    busy: dict[int, bool] = {}
+    for replica in state.train:
+        if replica.lease is not None:
+            busy[replica.block] = busy.get(replica.block, False) or replica.busy is not None
     for block in working:
         reason = ""
         if closing:
             reason = "" if block.block in kept else "the step is complete"
-        elif view.startable > 0 and _idle(state, block):
+        elif view.startable > 0 and busy.get(block.block) is False:
             if view.trainable == 0 and view.needed > 0:
                 reason = "its trainers have nothing to do and groups may be started"
             elif state.bound.k >= 1 and state.improvements.just_in_time_end and block.block not in kept:
@@ -104,12 +108,6 @@ def ends(state: State, view: Outlook) -> list[Action]:
     if not state.improvements.block_leases and len(found) < len(working):
         return []
     return found
-
-
-def _idle(state: State, block: Block) -> bool:
-    """Its trainers work, and have nothing to do at this moment."""
-    own = [replica for replica in state.train if replica.block == block.block]
-    return bool(own) and all(replica.busy is None for replica in own)
 
 
 def _kept(view: Outlook, working: list[Block], closing: bool) -> frozenset[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heapreplace
 
 from planner.policy.actions import Action, LoadWeights, StartGroups, TakeGroups
+from planner.policy.prefixes import resumes
 from planner.policy.staleness import choose_many, may_start
 from planner.policy.state import RolloutReplica, State
 from planner.policy.training import shared_chunks, train_actions
@@ -50,8 +51,9 @@ def weight_loads(state: State) -> list[LoadWeights]:
     return loads
 
 
-def group_starts(state: State, loading: dict[int, int]) -> list[StartGroups]:
-    """Start groups while the starting rule of section 4 allows, on the replica with the most room first.
+def group_starts(state: State, loading: dict[int, int]) -> list[Action]:
+    """Returned groups first, then new ones while the starting rule of section 4 allows, on the replica with the most
+    room first.
 
     A replica that was handed weights counts at their version: it takes them before the first token of what follows.
     """
@@ -62,6 +64,7 @@ def group_starts(state: State, loading: dict[int, int]) -> list[StartGroups]:
         if held is None or (replica.device not in loading and must_drain(replica, state.published)):
             continue
         free[replica.device], version[replica.device] = replica.free_groups, held
+    actions: list[Action] = [*resumes(state, free, version)] if state.returned else []
     counts = dict.fromkeys(free, 0)
     started, left = state.started, state.prompts_left
     roomy = [(-room, device) for device, room in free.items() if room > 0]
@@ -79,7 +82,7 @@ def group_starts(state: State, loading: dict[int, int]) -> list[StartGroups]:
         else:
             heapreplace(roomy, (room + 1, device))
     cap = state.bound.prompts_per_step + state.bound.start_allowance
-    return [
+    return actions + [
         StartGroups(
             device=device,
             count=count,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heapreplace
 
-from planner.policy.actions import Action, ResumeGroups, ReturnGroups, StartGroups
+from planner.policy.actions import Action, StartGroups
 from planner.policy.pools import must_drain
+from planner.policy.prefixes import resumes
 from planner.policy.staleness import may_start
-from planner.policy.state import Returned, State
+from planner.policy.state import State
 
 
 def startable(state: State, version: int | None) -> int:
@@ -16,11 +17,6 @@ def startable(state: State, version: int | None) -> int:
         return 0
     cap = (version + 1) * state.bound.prompts_per_step + state.bound.start_allowance
     return max(0, min(cap - (state.started - state.excluded), state.prompts_left))
-
-
-def may_continue(group: Returned, version: int) -> bool:
-    """A replica with this version may take the group up; one whose prefix was lost begins anew anywhere."""
-    return group.version < 0 or (group.version == version if group.on_policy else group.version <= version)
 
 
 def reserved_groups(state: State, now: float) -> int:
@@ -60,7 +56,7 @@ def group_pulls(state: State, now: float, loading: dict[int, int]) -> list[Actio
             auxiliary[replica.device] = replica.block
     if not free:
         return []
-    actions: list[Action] = _resumes(state, free, version)
+    actions: list[Action] = [*resumes(state, free, version)]
     newest = max(version.values())
     if startable(state, newest) == 0:
         return actions
@@ -106,31 +102,6 @@ def _quotas(state: State) -> dict[int, int]:
     if state.arm == "opportunistic":
         return {}
     return {block.block: block.reserved for block in state.blocks if block.lease is not None and block.pool == "train"}
-
-
-def _resumes(state: State, free: dict[int, int], version: dict[int, int]) -> list[Action]:
-    """Returned groups to the replicas with the most room, each on one that may continue it."""
-    given: dict[int, list[int]] = {}
-    roomy = [(-room, device) for device, room in free.items() if room > 0]
-    heapify(roomy)
-    for group in state.returned:
-        passed = []
-        while roomy and not may_continue(group, version[roomy[0][1]]):
-            passed.append(heappop(roomy))
-        if roomy:
-            room, device = roomy[0]
-            free[device] -= 1
-            given.setdefault(device, []).append(group.group_id)
-            if room == -1:
-                heappop(roomy)
-            else:
-                heapreplace(roomy, (room + 1, device))
-        for entry in passed:
-            heappush(roomy, entry)
-    return [
-        ResumeGroups(device=device, group_ids=tuple(ids), reason=f"{len(ids)} unfinished groups came back")
-        for device, ids in given.items()
-    ]
 
 
 def consolidations(state: State, now: float) -> list[Action]:

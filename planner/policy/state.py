@@ -193,7 +193,8 @@ class State:
     train_on_rollout: bool = True
     """Idle rollout blocks may be lent."""
     refused: frozenset[str] = frozenset()
-    """Directions whose gate was asked and refused in the present idle window of the pool that would be lent."""
+    """Directions whose gate was asked in the present idle window of the pool that would be lent, and either refused or
+    granted a lease: the published rules ask once per window."""
     closing_since: float | None = None
     """When the merge and optimizer step of the step being made began; None while it is being filled."""
     chunks_ahead: int = 2

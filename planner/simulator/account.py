@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 
 class Account:
@@ -19,17 +20,21 @@ class Account:
         """Devices did something for so many device-seconds."""
         self.busy[kind, auxiliary] += device_s
 
-    def idle_causes(self, causes: dict[int, str], devices: dict[int, int], now: float) -> None:
-        """From `now` on these devices (first device of a replica -> how many) are idle, and why."""
-        for device in [device for device in self._cause if device not in causes]:
+    def idle_causes(self, idle: Mapping[int, tuple[str, int, float]], now: float) -> None:
+        """What is idle now: first device of a replica -> (cause, its devices, idle since).
+
+        The cause holds from when it was first seen, at a decision; for a device that fell idle since the last one, from
+        when it did.
+        """
+        for device in [device for device in self._cause if device not in idle]:
             self.ends(device, now)
-        for device, cause in causes.items():
+        for device, (cause, devices, since) in idle.items():
             known = self._cause.get(device)
-            if known is not None and known[0] == cause:
-                continue
-            if known is not None:
+            if known is None:
+                self._cause[device] = (cause, since, devices)
+            elif known[0] != cause:
                 self.ends(device, now)
-            self._cause[device] = (cause, now, devices[device])
+                self._cause[device] = (cause, now, devices)
 
     def ends(self, device: int, now: float) -> None:
         """The device is not idle any more."""

@@ -47,6 +47,7 @@ class Rollouter:
         "groups",
         "half",
         "idle_since",
+        "in_flight_updates",
         "lease",
         "rate",
         "residual",
@@ -72,6 +73,7 @@ class Rollouter:
         resume_tokens: float,
         slots: int,
         group_size: int,
+        in_flight_updates: bool,
         residual: tuple[float, ...],
         residual_step: float,
         now: float,
@@ -79,6 +81,7 @@ class Rollouter:
         self.device, self.devices, self.block, self.lease, self.version = device, devices, block, lease, version
         self.rate, self.half, self.resume_tokens = rate, half, resume_tokens
         self.slots, self.group_size = slots, group_size
+        self.in_flight_updates = in_flight_updates
         self.residual, self.residual_step = residual, residual_step
         self.groups: dict[int, Group] = {}
         self.unfinished: dict[int, int] = {}
@@ -187,7 +190,7 @@ class Rollouter:
                 version=self.version,
                 loading=False,
                 in_flight=len(groups),
-                may_update_in_flight=all(group.bound.staleness > 0 for group in groups.values()),
+                may_update_in_flight=self.in_flight_updates,
                 free_groups=self.room,
                 block=self.block,
                 lease=self.lease,

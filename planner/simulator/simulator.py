@@ -110,7 +110,6 @@ class Simulator:
                 if not waking:
                     waking = True
                     self.push(self._decided_at + every, WAKE, None)
-                self._account_idle(world.state())
                 continue
             self._decide()
         self.trace.events = handled
@@ -275,7 +274,9 @@ class Simulator:
                 self._close_step()
             case act.Refuse(direction=direction):
                 world.refused.add(direction)
-            case act.Lend():
+                self.trace.refused[direction] += 1
+            case act.Lend(direction=direction):
+                world.refused.add(direction)  # once per idle window, whatever the answer
                 self.lending.lend(action)
             case act.EndLease():
                 self.lending.end(action)
@@ -348,6 +349,7 @@ class Simulator:
             resume_tokens=speed.resume_tokens,
             slots=speed.slots,
             group_size=self.setup.group_size,
+            in_flight_updates=self.setup.staleness > 0,
             residual=self._residual,
             residual_step=GRID / lengths.max,
             now=self.now,
@@ -411,9 +413,9 @@ class Simulator:
 
     def _account_idle(self, state: State) -> None:
         world = self.world
-        idle = {r.device: r.devices for r in world.rollouters.values() if r.idle_since is not None}
-        idle |= {t.device: t.devices for t in world.trainers.values() if t.idle_since is not None}
+        idle: list[Rollouter | Trainer] = [replica for replica in world.rollouters.values() if replica.idle_since is not None]
+        idle += [trainer for trainer in world.trainers.values() if trainer.idle_since is not None]
         causes = idle_causes(state) if idle else {}
         self.trace.account.idle_causes(
-            {device: causes.get(device, "no_work") for device in idle}, idle, self.now
+            {r.device: (causes.get(r.device, "no_work"), r.devices, r.idle_since) for r in idle}, self.now
         )

@@ -55,6 +55,8 @@ class Trace:
     leases: list[Lease] = field(default_factory=list)
     excluded: list[int] = field(default_factory=list)
     """places of the data order whose groups were excluded"""
+    refused: Counter[str] = field(default_factory=Counter)
+    """direction -> how often its gate was asked and did not admit a lease"""
     account: Account = field(default_factory=Account)
     actions: list[tuple[float, Action]] = field(default_factory=list)
     """when and what was decided; empty unless it was asked for"""

@@ -1,0 +1,124 @@
+"""What `plan` and `simulate` print for people: partitions best first, and a simulated run in a few lines."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from rich.table import Table
+
+from engine.cli.show import console
+from engine.config import Job
+from engine.planning import Planned
+from planner.partitions import Candidate
+from planner.stage_model import StageModel
+
+FEASIBLE_ROWS = 12
+"""Feasible splits shown: the best ones are what is chosen from."""
+
+INFEASIBLE_ROWS = 6
+"""Infeasible splits shown: their reasons repeat."""
+
+
+def plan(job: Job, planned: Planned) -> None:
+    """The splits as a table, best first; the infeasible ones with their reason at the end. Rates are groups a second."""
+    found, devices = planned.plan, job.devices
+    grid = Table("rollout:train", "replicas", "rollout/s", "train/s", "step", "idle", "borrowing", "")
+    for column in grid.columns[1:7]:
+        column.justify = "right"
+    feasible = [each for each in found.candidates if each.feasible]
+    infeasible = [each for each in found.candidates if not each.feasible]
+    for each in feasible[:FEASIBLE_ROWS]:
+        grid.add_row(*_row(each), _verdict(each, found.best, found.best_borrowing))
+    for each in infeasible[:INFEASIBLE_ROWS]:
+        grid.add_row(_split(each), *["-"] * 6, f"no: {each.reason}")
+    print(
+        f"{job.name}: {planned.devices} devices, replicas of {devices.rollout_replica_size} (rollout) and "
+        f"{devices.train_replica_size} (train), {job.algorithm.prompts_per_step} groups a step, arm {job.schedule.arm}"
+    )
+    source = "given" if planned.profile.models is not None else "fitted to the profile"
+    print(
+        f"seconds of Q groups on d replicas, {source}: rollout {_model(planned.models.rollout)}, "
+        f"train {_model(planned.models.train)}"
+    )
+    console().print(grid)
+    left = max(0, len(feasible) - FEASIBLE_ROWS), max(0, len(infeasible) - INFEASIBLE_ROWS)
+    if any(left):
+        print(f"and {left[0]} more feasible and {left[1]} more infeasible splits; --json lists them all")
+    for note in found.notes:
+        print(note)
+    if found.best is None:
+        print("No split of these devices is feasible.")
+
+
+def _split(each: Candidate) -> str:
+    return f"{each.rollout_devices}:{each.train_devices}"
+
+
+def _row(each: Candidate) -> list[str]:
+    return [
+        _split(each),
+        f"{each.rollout_replicas} + {each.train_replicas}",
+        _number(each.rate_rollout, ".3f"),
+        _number(each.rate_train, ".3f"),
+        _number(each.step_s, ".1f", " s"),
+        _number(each.idle_fraction, ".0%"),
+        _number(each.borrowing_step_s, ".1f", " s"),
+    ]
+
+
+def _verdict(each: Candidate, best: Candidate | None, best_borrowing: Candidate | None) -> str:
+    names = [name for name, which in (("best", best), ("best with borrowing", best_borrowing)) if each == which]
+    return ", ".join(names)
+
+
+def _model(model: StageModel) -> str:
+    return f"{model.a:.1f} + {model.b:.2f} Q/d"
+
+
+def simulation(job: Job, result: dict[str, Any]) -> None:
+    """A simulated run's result as a table that says that no device ran."""
+    table = Table(
+        title=f"{result['name']}: SIMULATED on a virtual clock, no device ran",
+        show_header=False,
+        title_justify="left",
+    )
+    for name, value in _lines(job, result):
+        table.add_row(name, value)
+    console().print(table)
+
+
+def _lines(job: Job, result: dict[str, Any]) -> list[tuple[str, str]]:
+    pools, idle, leases = result["partition"], result["idle"], result["leases"]
+    return [
+        ("arm", f"{result['arm']}, {result['consume']}, staleness {result['staleness']:g}"),
+        (
+            "partition, rollout:train",
+            f"{pools['rollout']}:{pools['train']} of {pools['rollout'] + pools['train']} devices",
+        ),
+        (
+            "steps",
+            f"{result['steps']} of {job.algorithm.prompts_per_step} groups, {result['wall_s']:,.0f} virtual seconds",
+        ),
+        ("step, median", f"{median(result['step_s']):.1f} s"),
+        ("throughput", _number(result["throughput_tokens_per_s"], ",.0f", " tokens/s")),
+        ("of the work bound", _number(result["bound_ratio"], ".1%")),
+        ("rollout and training, share of device time", _number(result["utilisation"], ".1%")),
+        ("idle share of device time", _number(idle["fraction"], ".1%")),
+        *((f"  {cause}", _number(share, ".1%")) for cause, share in idle["by_cause"].items()),
+        (
+            "  structural / residual",
+            f"{_number(idle['structural_fraction'], '.1%')} / {_number(idle['residual_fraction'], '.1%')}",
+        ),
+        *((f"leases {direction}", _leases(counts)) for direction, counts in leases.items()),
+        ("lag, largest", _number(result["lag"]["max"], "d")),
+    ]
+
+
+def _leases(counts: dict[str, int | None]) -> str:
+    refused = "refusals not recorded" if counts["refused"] is None else f"{counts['refused']} refused"
+    return f"{counts['admitted']} admitted, {counts['delivered']} delivered {counts['groups']} groups, {refused}"
+
+
+def _number(value: float | None, spec: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value:{spec}}{unit}"

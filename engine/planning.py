@@ -1,0 +1,147 @@
+"""From a job to its plan: which split of its devices is best, and why. Pure; what `bidirl plan` prints is made here.
+
+It goes by the job's profile alone and asks nothing of this machine. It refuses a job without a profile, without a number
+of devices, or whose arm has no pools to split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.config import Job, JobError, to_profile
+from planner.frontier import frontier
+from planner.partitions import Candidate, Plan, plan_profile
+from planner.profile import Models, Profile
+from planner.profile_models import models_of
+
+BORROWING_ARMS = (
+    "rollout_on_train",
+    "train_on_rollout",
+    "opportunistic",
+    "bidirectional_paper",
+    "bidirectional",
+)
+"""Arms that lend devices, so that each pool must be able to host the other role."""
+
+MAX_DEVICES = 16_384
+"""A plan is linear in the devices and lists every split: beyond this it takes minutes and nobody reads it."""
+
+STALENESS_SHOWN = (0.0, 0.5, 1.0, 2.0, 4.0)
+"""Values of staleness that the frontier compares, besides the job's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A job's plan with what it was made from."""
+
+    profile: Profile
+    models: Models
+    """stage-time models, workload in groups"""
+    devices: int
+    """of both pools"""
+    plan: Plan
+    borrows: bool
+    """the job's arm lends devices"""
+
+
+def plan_job(job: Job, *, source: str = "job") -> Planned:
+    """Rank the splits of the job's devices. Raises JobError for a job that cannot be planned."""
+    algorithm, arm = job.algorithm, job.schedule.arm
+    if job.profile is None:
+        raise _error(
+            "profile",
+            "is needed to plan or simulate: add the speeds and costs rollout, train, optimizer_s, weight_sync_s, "
+            "switch, response_tokens and prompt_tokens, as in jobs/simulated_16.yaml",
+            source,
+        )
+    if arm == "colocated":
+        raise _error(
+            "schedule.arm",
+            f"arm 'colocated' has no pools, so it is neither planned nor simulated; allowed: no_borrow, "
+            f"{', '.join(BORROWING_ARMS)}",
+            source,
+        )
+    devices = _devices(job, source)
+    profile = to_profile(job.profile)
+    try:
+        models = models_of(profile, algorithm.prompts_per_step, algorithm.group_size)
+        plan = plan_profile(
+            profile,
+            devices=devices,
+            layouts=[(job.devices.rollout_replica_size, job.devices.train_replica_size)],
+            prompts_per_step=algorithm.prompts_per_step,
+            group_size=algorithm.group_size,
+            borrow=arm in BORROWING_ARMS,
+            staleness=job.schedule.staleness_resolved,
+        )
+    except (ValueError, ArithmeticError) as error:
+        raise _error("profile", f"gives no stage times: {error}", source) from None
+    return Planned(profile=profile, models=models, devices=devices, plan=plan, borrows=arm in BORROWING_ARMS)
+
+
+def document(job: Job, planned: Planned) -> dict[str, Any]:
+    """The fields of `bidirl plan --json` (contract), and more: idle time, borrowing, notes, the staleness frontier."""
+    plan = planned.plan
+    return {
+        "best": candidate(plan.best) if plan.best else None,
+        "best_borrowing": candidate(plan.best_borrowing) if plan.best_borrowing else None,
+        "candidates": [candidate(each) for each in plan.candidates],
+        "models": asdict(planned.models),
+        "source": "models given" if planned.profile.models is not None else "profile",
+        "notes": list(plan.notes),
+        "frontier": _frontier(job, planned),
+    }
+
+
+def candidate(each: Candidate) -> dict[str, Any]:
+    """One split, the contract's fields first."""
+    first = (
+        "rollout_devices",
+        "train_devices",
+        "rollout_replicas",
+        "train_replicas",
+        "rate_rollout",
+        "rate_train",
+        "rate",
+        "step_s",
+        "feasible",
+        "reason",
+    )
+    fields = asdict(each)
+    return {name: fields[name] for name in (*first, *(name for name in fields if name not in first))}
+
+
+def _frontier(job: Job, planned: Planned) -> list[dict[str, Any]]:
+    """Splits and values of staleness that no other pair beats in both rate and staleness, without borrowing."""
+    profile, algorithm = planned.profile, job.algorithm
+    found = frontier(
+        partitions=planned.plan.candidates,
+        staleness=sorted({*STALENESS_SHOWN, job.schedule.staleness_resolved}),
+        prompts_per_step=algorithm.prompts_per_step,
+        workload=float(algorithm.prompts_per_step),
+        rollout=planned.models.rollout,
+        train=planned.models.train,
+        max_chunk_groups=profile.train.max_chunk_groups,
+        optimizer_s=profile.optimizer_s,
+        weight_sync_s=profile.weight_sync_s,
+        streaming=job.schedule.consume_resolved == "stream",
+    )
+    return [asdict(point) for point in found.pareto]
+
+
+def _devices(job: Job, source: str) -> int:
+    """The budget: what the partition names, or a number; auto means this machine's cores and nothing else."""
+    if job.devices.count == "auto" and job.devices.partition == "auto":
+        raise _error(
+            "devices.count",
+            "must be a number to plan or simulate, such as 16: auto means this machine's cores; got 'auto'",
+            source,
+        )
+    if job.device_count > MAX_DEVICES:
+        raise _error("devices.count", f"must be at most {MAX_DEVICES} to plan, got {job.device_count}", source)
+    return job.device_count
+
+
+def _error(path: str, sentence: str, source: str) -> JobError:
+    return JobError({path: sentence}, source=source)

@@ -1,0 +1,219 @@
+"""From a job to its simulated run: the same policy code on a virtual clock. Pure; nothing is started or stored.
+
+What `bidirl simulate` prints is made here, with the fields of a run's result (contract). It refuses what cannot be
+planned, a partition that is infeasible for the arm, and an arm without pools.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from engine.config import Job, JobError, Partition
+from engine.planning import Planned, plan_job
+from planner.bubbles import bubbles
+from planner.partitions import Candidate
+from planner.policy.bound import Bound
+from planner.policy.improvements import ALL, Improvements
+from planner.simulator.bounds import work_device_s
+from planner.simulator.setup import Setup
+from planner.simulator.simulator import Simulator
+from planner.simulator.trace import Trace
+from planner.simulator.workload import Workload
+from planner.throughput import steady
+
+DIRECTIONS = ("rollout_on_train", "train_on_rollout")
+
+ONE_WAY_ARMS = DIRECTIONS
+"""Arms named after the only direction that they lend in: the published rules with the other direction off."""
+
+SILENT_ARMS = ("bidirectional",)
+"""Arms whose gates are asked all the time and record no refusal, so that none recorded does not mean none."""
+
+
+def simulate(job: Job, *, source: str = "job") -> dict[str, Any]:
+    """Play the job's run to its end; its result.
+
+    Raises JobError for what cannot be simulated, RuntimeError when the simulated run makes no way.
+    """
+    planned = plan_job(job, source=source)
+    split = chosen_split(job, planned, source=source)
+    setup = setup_of(job, planned, split, source=source)
+    simulator = Simulator(setup)
+    return result(job, setup, split, simulator.run(), simulator.workload)
+
+
+def chosen_split(job: Job, planned: Planned, *, source: str = "job") -> Candidate:
+    """The job's partition, or the planner's best for its arm. Raises JobError with the planner's reason."""
+    plan, partition = planned.plan, job.devices.partition
+    if isinstance(partition, Partition):
+        found = next(each for each in plan.candidates if each.rollout_devices == partition.rollout)
+        if found.reason is not None:
+            raise JobError(
+                {
+                    "devices.partition": f"{str(partition)!r} is not feasible for arm {job.schedule.arm!r}: {found.reason}"
+                },
+                source=source,
+            )
+        return found
+    best = plan.best_borrowing if planned.borrows else plan.best
+    if best is None:
+        example = plan.candidates[len(plan.candidates) // 2]
+        raise JobError(
+            {
+                "devices.count": f"none of the {len(plan.candidates)} splits of {planned.devices} devices is feasible; "
+                f"at {example.rollout_devices}:{example.train_devices}, {example.reason}"
+            },
+            source=source,
+        )
+    return best
+
+
+def setup_of(job: Job, planned: Planned, split: Candidate, *, source: str = "job") -> Setup:
+    """The simulated run of a job on a feasible split."""
+    schedule, algorithm = job.schedule, job.algorithm
+    only = schedule.arm if schedule.arm in ONE_WAY_ARMS else None
+    try:
+        return Setup(
+            profile=planned.profile,
+            arm="bidirectional_paper" if only else schedule.arm,
+            streaming=schedule.consume_resolved == "stream",
+            staleness=schedule.staleness_resolved,
+            rollout_devices=split.rollout_devices,
+            train_devices=split.train_devices,
+            rollout_replica_size=split.rollout_replica_size,
+            train_replica_size=split.train_replica_size,
+            prompts_per_step=algorithm.prompts_per_step,
+            group_size=algorithm.group_size,
+            steps=algorithm.steps,
+            seed=job.seed,
+            improvements=improvements_of(schedule.improvements),
+            rollout_on_train=only in (None, "rollout_on_train"),
+            train_on_rollout=only in (None, "train_on_rollout"),
+        )
+    except ValueError as error:
+        raise JobError({"": str(error)}, source=source) from None
+
+
+def improvements_of(named: dict[str, bool]) -> Improvements:
+    """All of them but those that the job turns off."""
+    improvements = ALL
+    for name, on in named.items():
+        improvements = improvements.with_(name) if on else improvements.without(name)
+    return improvements
+
+
+def result(job: Job, setup: Setup, split: Candidate, trace: Trace, workload: Workload) -> dict[str, Any]:
+    """The fields of a result. Nothing is learned or measured here, so rewards, ledger and parameters are null.
+
+    Device time counts from the run's first moment to its last step. `run_id` is null: no run is stored.
+    """
+    return {
+        "run_id": None,
+        "name": job.name,
+        "kind": "simulated",
+        "state": "finished",
+        "error": None,
+        "arm": job.schedule.arm,
+        "consume": job.schedule.consume_resolved,
+        "staleness": setup.staleness,
+        "partition": {"rollout": setup.rollout_devices, "train": setup.train_devices},
+        "seed": setup.seed,
+        "steps": len(trace.steps),
+        "start_step": 0,
+        "parent_run_id": None,
+        "wall_s": trace.wall_s,
+        "warm_up_s": None,
+        "tokens": sum(step.tokens for step in trace.steps),
+        "throughput_tokens_per_s": trace.throughput,
+        "step_s": [step.ended_at - step.began_at for step in trace.steps],
+        "reward": {"first": None, "last": None, "per_step": []},
+        "eval": [],
+        "eval_control": [],
+        "lag": _lag(trace, setup),
+        "excluded": {},
+        "idle": _idle(trace, split),
+        "ledger": dict.fromkeys(
+            ("ok", "max_gap_fraction", "cpu_over_busy", "cpu_over_idle", "other_cpu_over_wall"), None
+        ),
+        "leases": {direction: _leases(trace, setup, direction) for direction in DIRECTIONS},
+        "switch": _switch(trace, setup),
+        "publish_s": None,
+        "engine": None,
+        "bound_ratio": _bound_ratio(trace, setup, workload),
+        "utilisation": _share(
+            trace, sum(s for (kind, _), s in trace.account.busy.items() if kind in ("rollout", "train"))
+        ),
+        "model_error": {stage: {"median": None, "p90": None} for stage in ("rollout", "train")},
+        "params_sha256": None,
+    }
+
+
+def _lag(trace: Trace, setup: Setup) -> dict[str, Any]:
+    last = Bound(staleness=setup.staleness, prompts_per_step=setup.prompts_per_step).k + 1
+    return {
+        "max": max(trace.lags, default=None),
+        "histogram": {str(lag): groups for lag, groups in sorted(trace.lags.items())},
+        "max_share_last": max((step.lags.get(last, 0) / setup.prompts_per_step for step in trace.steps), default=None),
+    }
+
+
+def _idle(trace: Trace, split: Candidate) -> dict[str, Any]:
+    fraction = _share(trace, trace.account.idle_s)
+    by_cause = {cause: share for cause, s in trace.account.idle.items() if (share := _share(trace, s))}
+    parts = None
+    if fraction is not None and split.rate_rollout is not None and split.rate_train is not None:
+        parts = bubbles(
+            rollout_devices=split.rollout_devices,
+            train_devices=split.train_devices,
+            rate_rollout=split.rate_rollout,
+            rate_train=split.rate_train,
+            idle_fraction=fraction,
+        )
+    return {
+        "fraction": fraction,
+        "by_cause": dict(sorted(by_cause.items(), key=lambda item: -item[1])),
+        "structural_fraction": parts.structural if parts else None,
+        "residual_fraction": parts.residual if parts else None,
+    }
+
+
+def _share(trace: Trace, device_s: float) -> float | None:
+    """Fraction of all device time."""
+    total = trace.account.total_s
+    return min(1.0, device_s / total) if total > 0 else None
+
+
+def _leases(trace: Trace, setup: Setup, direction: str) -> dict[str, int | None]:
+    """Leases granted, gates that said no, leases that delivered something, and the groups that these delivered."""
+    leases = [lease for lease in trace.leases if lease.direction == direction]
+    refused = trace.refused[direction]
+    return {
+        "admitted": len(leases),
+        "refused": None if refused == 0 and setup.arm in SILENT_ARMS else refused,
+        "delivered": sum(lease.groups > 0 for lease in leases),
+        "groups": sum(lease.groups for lease in leases),
+    }
+
+
+def _switch(trace: Trace, setup: Setup) -> dict[str, float | None]:
+    """Medians over the run's leases: what they took to prepare, and what the profile charges for going home."""
+    costs = {"rollout_on_train": setup.profile.rollout_on_train, "train_on_rollout": setup.profile.train_on_rollout}
+    ins = [lease.working_at - lease.granted_at for lease in trace.leases if lease.working_at is not None]
+    outs = [costs[lease.direction].out_s for lease in trace.leases if lease.released_at is not None]
+    merged = any(lease.groups and lease.direction == "train_on_rollout" for lease in trace.leases)
+    return {
+        "in_s": median(ins) if ins else None,
+        "out_s": median(outs) if outs else None,
+        "grad_s": setup.profile.train_on_rollout.grad_s if merged else None,
+    }
+
+
+def _bound_ratio(trace: Trace, setup: Setup, workload: Workload) -> float | None:
+    """Achieved throughput over that of all devices always at their most efficient work, on the same groups."""
+    steps = steady(trace.steps, trace.staleness)
+    places = tuple(place for step in steps for place in step.places)
+    if trace.throughput is None or not places:
+        return None
+    bound = sum(step.tokens for step in steps) * setup.devices / work_device_s(setup, workload, places)
+    return trace.throughput / bound
