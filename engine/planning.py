@@ -1,7 +1,7 @@
 """From a job to its plan: which split of its devices is best, and why. Pure; what `bidirl plan` prints is made here.
 
-It goes by the job's profile alone and asks nothing of this machine. It refuses a job without a profile, without a number
-of devices, or whose arm has no pools to split.
+It goes by the job's profile alone and asks nothing of this machine. It refuses a job without a profile, without a
+number of devices, or whose arm has no pools to split.
 """
 
 from __future__ import annotations

@@ -49,12 +49,8 @@ def chosen_split(job: Job, planned: Planned, *, source: str = "job") -> Candidat
     if isinstance(partition, Partition):
         found = next(each for each in plan.candidates if each.rollout_devices == partition.rollout)
         if found.reason is not None:
-            raise JobError(
-                {
-                    "devices.partition": f"{str(partition)!r} is not feasible for arm {job.schedule.arm!r}: {found.reason}"
-                },
-                source=source,
-            )
+            sentence = f"{str(partition)!r} is not feasible for arm {job.schedule.arm!r}: {found.reason}"
+            raise JobError({"devices.partition": sentence}, source=source)
         return found
     best = plan.best_borrowing if planned.borrows else plan.best
     if best is None:

@@ -21,7 +21,7 @@ INFEASIBLE_ROWS = 6
 
 
 def plan(job: Job, planned: Planned) -> None:
-    """The splits as a table, best first; the infeasible ones with their reason at the end. Rates are groups a second."""
+    """The splits as a table, best first, the infeasible ones with their reason at the end; rates in groups/s."""
     found, devices = planned.plan, job.devices
     grid = Table("rollout:train", "replicas", "rollout/s", "train/s", "step", "idle", "borrowing", "")
     for column in grid.columns[1:7]:

@@ -1,4 +1,4 @@
-"""The half of a job that says what is learned: model, task, evaluation, algorithm, sampling. Every field says its unit."""
+"""What a job learns and from what: model, task, evaluation, algorithm, sampling. Every field says its unit."""
 
 from __future__ import annotations
 

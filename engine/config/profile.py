@@ -6,6 +6,8 @@ It refuses what is no time, no speed or no length.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field, model_validator
 
 from engine.config.strict import Strict
@@ -15,26 +17,41 @@ from planner.stage_model import StageModel
 MAX_LOG_SPREAD = 3.0
 """One standard deviation, or a drift, of 3 in the log is a factor of 20 either way: more is a misplaced number."""
 
+MAX_S = 1e6
+"""More than eleven days for one cost is a misplaced number."""
+
+MIN_TOKENS_PER_S, MAX_TOKENS_PER_S = 1e-3, 1e9
+"""Slower than a token in a quarter of an hour, or faster than any cluster: on such a clock a run makes no way."""
+
+MAX_SLOTS = 10**6
+"""Sequences at once that no replica reaches."""
+
+MAX_TOKENS = 10**8
+"""Ten times the longest context that there is."""
+
+Seconds = Annotated[float, Field(ge=0, le=MAX_S)]
+Speed = Annotated[float, Field(ge=MIN_TOKENS_PER_S, le=MAX_TOKENS_PER_S)]
+
 
 class RolloutProfile(Strict):
     """One rollout replica: R / (b + h) tokens per second for each of b active sequences."""
 
-    slots: int = Field(ge=1)
+    slots: int = Field(ge=1, le=MAX_SLOTS)
     """Sequences that are generated at once."""
-    tokens_per_s: float = Field(gt=0)
+    tokens_per_s: Speed
     """R: tokens per second of the replica, in the limit of a large batch."""
-    half_batch: float = Field(ge=0)
+    half_batch: float = Field(ge=0, le=MAX_SLOTS)
     """h: sequences at which the replica reaches half of R."""
-    resume_tokens: float = Field(ge=0)
+    resume_tokens: float = Field(ge=0, le=MAX_TOKENS)
     """Tokens' worth of work that continuing an unfinished sequence on another replica costs."""
 
 
 class TrainProfile(Strict):
     """One trainer replica: seconds of a chunk = chunk_s + tokens / tokens_per_s."""
 
-    tokens_per_s: float = Field(gt=0)
+    tokens_per_s: Speed
     """Prompt plus response tokens per second of the replica."""
-    chunk_s: float = Field(ge=0)
+    chunk_s: Seconds
     """Seconds of a chunk, whatever its size."""
     max_chunk_groups: int = Field(ge=1)
     """Groups of the largest chunk."""
@@ -43,20 +60,20 @@ class TrainProfile(Strict):
 class RolloutLeaseProfile(Strict):
     """What lending a trainer's devices to rollout costs, in seconds."""
 
-    in_s: float = Field(ge=0)
+    in_s: Seconds
     """C_in: from the decision to the first useful token."""
-    out_s: float = Field(ge=0)
+    out_s: Seconds
     """C_out: until the trainer works again."""
 
 
 class TrainLeaseProfile(Strict):
     """What lending a rollouter's devices to training costs, in seconds."""
 
-    in_s: float = Field(ge=0)
+    in_s: Seconds
     """C_in: from the decision to the first useful gradient."""
-    out_s: float = Field(ge=0)
+    out_s: Seconds
     """C_out: until the rollouter works again."""
-    grad_s: float = Field(ge=0)
+    grad_s: Seconds
     """C_grad: merging the gradients that auxiliaries ship."""
 
 
@@ -68,9 +85,9 @@ class SwitchProfile(Strict):
 class ResponseTokensProfile(Strict):
     """Response lengths: lognormal per group and per response, drifting over the run, cut at `max`."""
 
-    median: float = Field(gt=0)
+    median: float = Field(gt=0, le=MAX_TOKENS)
     """Tokens."""
-    max: int = Field(ge=1)
+    max: int = Field(ge=1, le=MAX_TOKENS)
     """Tokens."""
     sigma_group: float = Field(0.45, ge=0, le=MAX_LOG_SPREAD)
     """Standard deviation of the log over groups."""
@@ -91,9 +108,9 @@ class ResponseTokensProfile(Strict):
 class StageModelProfile(Strict):
     """Given stage-time model: seconds = a + b * groups / replicas."""
 
-    a: float = Field(ge=0)
+    a: Seconds
     """Seconds, whatever the workload."""
-    b: float = Field(ge=0)
+    b: Seconds
     """Seconds per group and replica."""
 
     @model_validator(mode="after")
@@ -113,13 +130,13 @@ class ProfileConfig(Strict):
 
     rollout: RolloutProfile
     train: TrainProfile
-    optimizer_s: float = Field(ge=0)
+    optimizer_s: Seconds
     """Seconds of an optimizer step."""
-    weight_sync_s: float = Field(ge=0)
+    weight_sync_s: Seconds
     """Seconds from the optimizer's end until rollouters hold the new version."""
     switch: SwitchProfile
     response_tokens: ResponseTokensProfile
-    prompt_tokens: float = Field(ge=0)
+    prompt_tokens: float = Field(ge=0, le=MAX_TOKENS)
     """Tokens of a prompt, counted once per response."""
     noise: float = Field(0.03, ge=0, le=1)
     """Standard deviation of the log of a chunk's and of a replica's seconds."""

@@ -16,11 +16,13 @@ class LoadWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartGroups:
-    """The replica starts the next `count` groups of the data order."""
+    """The replica starts the next `count` groups of the data order, or those of the next ones that are picked."""
 
     device: int
     count: int
     reason: str
+    picks: tuple[int, ...] = ()
+    """Places among the next groups, as `State.upcoming` lists them; empty: the first ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,9 @@ class Lend:
     reason: str
     reserved_groups: int = 0
     """Groups of the data order that are kept for its rollouters while they prepare."""
+    alone_s: float | None = None
+    """Seconds in which, by the model, the step's last group would be trained without the lease; None where the lease
+    is not about the end of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

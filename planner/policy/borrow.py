@@ -1,9 +1,10 @@
-"""Arms that lend idle devices to the other pool: `opportunistic`, `bidirectional_paper` and `bidirectional`.
+"""Arms that lend idle devices to the other pool: `opportunistic`, `bidirectional_paper`, `bidirectional`, and the last
+one in a single direction: `rollout_on_train`, `train_on_rollout`.
 
     ends of leases -> gates -> weights, groups -> chunks, the step
-    (the published rules let the primaries pull first, so their gates come after the groups)
+    (where gates do not come before pulls, they come when nothing else is left to do)
 
-Which leases open and end is decided in `gates_paper.py` and `gates_ours.py`; who gets groups is in `pulls.py`.
+Which leases open and end is decided in `leases_paper.py` and `leases_ours.py`; who gets groups is in `pulls.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from planner.policy import leases_ours, leases_paper
 from planner.policy.actions import Action, EndLease, Lend, Refuse
 from planner.policy.pools import take_groups, weight_loads
-from planner.policy.pulls import consolidations, group_pulls
+from planner.policy.pulls import OURS, group_pulls
 from planner.policy.state import State
 from planner.policy.training import shared_chunks, train_actions
 
@@ -20,8 +21,9 @@ def decide(state: State, now: float) -> list[Action]:
     """Everything that may be done now; what a lease changes is seen at the next round."""
     if state.stopping or state.paused:
         return _at_rest(state)
-    lending = leases_ours.lending if state.arm == "bidirectional" else leases_paper.lending
-    early = state.arm == "bidirectional_paper" or (state.arm == "bidirectional" and state.improvements.gate_before_pull)
+    ours = state.arm in OURS
+    lending = leases_ours.lending if ours else leases_paper.lending
+    early = state.arm == "bidirectional_paper" or (ours and state.improvements.gate_before_pull)
     actions: list[Action] = []
     taken = take_groups(state)
     queue = state.step.queue + tuple(g for take in taken for g in take.group_ids)
@@ -40,8 +42,6 @@ def decide(state: State, now: float) -> list[Action]:
     if not any(not isinstance(action, Refuse) for action in actions):
         if not early:
             actions += lending(state, now, len(trainable))
-        if not actions and state.improvements.block_leases:
-            actions += consolidations(state, now)
     return actions
 
 

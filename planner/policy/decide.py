@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 from planner.policy import borrow, colocated, pools
 from planner.policy.actions import Action
+from planner.policy.pulls import OURS
 from planner.policy.state import State
 
 _ARMS: dict[str, Callable[[State, float], list[Action]]] = {
     "no_borrow": pools.decide,
     "colocated": colocated.decide,
-    **dict.fromkeys(("opportunistic", "bidirectional_paper", "bidirectional"), borrow.decide),
+    **dict.fromkeys(("opportunistic", "bidirectional_paper", *OURS), borrow.decide),
 }
 
 

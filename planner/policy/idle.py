@@ -58,7 +58,7 @@ def _rollout(state: State, replica: RolloutReplica) -> str:
 
 def _train(state: State, trainer: TrainReplica) -> str:
     if not trainer.ready:
-        return "weights_pending"
+        return "weights_pending" if trainer.lease is None else "draining"
     if state.steps_left == 0:
         return "no_work"
     if len(state.step.taken) < state.bound.prompts_per_step:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from planner.policy.actions import Action, EndLease, Lend, Refuse
+from planner.policy.counted import count_unconsumed
 from planner.policy.gates import gate_rollout_on_train, gate_train_on_rollout
 from planner.policy.pulls import startable
 from planner.policy.state import Block, Estimates, State
@@ -22,16 +23,16 @@ def lending(state: State, now: float, trainable: int) -> list[Action]:
     if active or any(block.lease_state == "dead" for block in state.blocks):
         return []
     missing = _missing(state)
-    if state.rollout_on_train and trainable == 0 and missing > 0 and _trainers_idle(state):
+    if "rollout_on_train" in state.directions and trainable == 0 and missing > 0 and _trainers_idle(state):
         return _rollout_on_train(state, missing, state.estimates)
-    if state.train_on_rollout and trainable > 0 and _rollouters_idle(state):
+    if "train_on_rollout" in state.directions and trainable > 0 and _rollouters_idle(state):
         return _train_on_rollout(state, trainable, state.estimates)
     return []
 
 
 def _missing(state: State) -> int:
     """Q: groups that the trainer lacks for its batch."""
-    finished = sum(len(cell.ready) for cell in state.unconsumed.cells)  # type: ignore[union-attr]
+    finished = count_unconsumed(state.unconsumed).finished
     return max(0, state.bound.prompts_per_step - len(state.step.taken) - finished)
 
 
@@ -59,11 +60,19 @@ def _rollout_on_train(state: State, missing: int, estimates: Estimates) -> list[
     if state.arm == "opportunistic":
         if startable(state, state.published) + len(state.returned) == 0:
             return []
-        return [_lend(block, "rollout_on_train", math.nan, costs.in_s + costs.out_s, "the TrainPool is idle") for block in blocks]
+        return [
+            _lend(block, "rollout_on_train", math.nan, costs.in_s + costs.out_s, "the TrainPool is idle")
+            for block in blocks
+        ]
     if "rollout_on_train" in state.refused:
         return []
     verdict = gate_rollout_on_train(
-        groups=missing, primaries=primaries, auxiliaries=auxiliaries, model=estimates.rollout, in_s=costs.in_s, out_s=costs.out_s
+        groups=missing,
+        primaries=primaries,
+        auxiliaries=auxiliaries,
+        model=estimates.rollout,
+        in_s=costs.in_s,
+        out_s=costs.out_s,
     )
     if not verdict.admit:
         return [
@@ -71,7 +80,9 @@ def _rollout_on_train(state: State, missing: int, estimates: Estimates) -> list[
         ]
     share, rest = divmod(verdict.auxiliary_groups, len(blocks))
     return [
-        _lend(block, "rollout_on_train", verdict.gain_s, verdict.cost_s, verdict.reason, reserved=share + (place < rest))
+        _lend(
+            block, "rollout_on_train", verdict.gain_s, verdict.cost_s, verdict.reason, reserved=share + (place < rest)
+        )
         for place, block in enumerate(blocks)
     ]
 
@@ -112,7 +123,9 @@ def _ends(state: State, trainable: int) -> list[Action]:
     for block in state.blocks:
         if block.lease is None or block.lease_state not in ("preparing", "working"):
             continue
-        reason = _rollout_over(state, block, trainable) if block.pool == "train" else _train_over(state, block, trainable)
+        reason = (
+            _rollout_over(state, block, trainable) if block.pool == "train" else _train_over(state, block, trainable)
+        )
         if reason:
             ends.append(EndLease(block=block.block, lease=block.lease, revoke=False, reason=reason))
     return ends

@@ -19,7 +19,7 @@ DIRECTION = "train_on_rollout"
 
 def lends(state: State, view: Outlook) -> list[Action]:
     """New leases."""
-    if not state.train_on_rollout or view.trainable == 0 or view.lent_train or state.closing_since is not None:
+    if DIRECTION not in state.directions or view.trainable == 0 or view.lent_train or state.closing_since is not None:
         return []
     if view.startable > 0 or not view.home_rollout:
         return []

@@ -20,7 +20,7 @@ DIRECTION = "rollout_on_train"
 
 def lends(state: State, view: Outlook) -> list[Action]:
     """New leases."""
-    if not state.rollout_on_train or view.trainable > 0 or view.lent_rollout or not view.rollouters:
+    if DIRECTION not in state.directions or view.trainable > 0 or view.lent_rollout or not view.rollouters:
         return []
     work = view.startable + view.returned - view.room
     if work <= 0 or not view.home_train:
@@ -64,16 +64,26 @@ def _lends_steady(state: State, view: Outlook, idle: list[Block], work: int) -> 
 
 
 def _lends_step(state: State, view: Outlook, idle: list[Block]) -> list[Action]:
-    work, plan = work_of(view, helpers=state.train_on_rollout), plan_of(view)
+    work, plan = work_of(view, helpers="train_on_rollout" in state.directions), plan_of(view)
     counts = counts_to_try(len(idle)) if state.improvements.block_leases else [0, len(idle)]
     ends = {count: end_lending(work, plan, count) for count in counts}
     end_s, count = best((end, count) for count, end in ends.items())
     cost_s = plan.in_s + plan.out_s
     reason = f"the step ends in {end_s:.1f} s with {count} blocks lent, in {ends[0]:.1f} s with none"
-    return [_lend(state, view, block, ends[0] - end_s + cost_s, cost_s, reason) for block in idle[:count]]
+    gain_s = ends[0] - end_s + cost_s
+    return [_lend(state, view, block, gain_s, cost_s, reason, alone_s=ends[0]) for block in idle[:count]]
 
 
-def _lend(state: State, view: Outlook, block: Block, gain_s: float, cost_s: float, reason: str) -> Lend:
+def _lend(
+    state: State,
+    view: Outlook,
+    block: Block,
+    gain_s: float,
+    cost_s: float,
+    reason: str,
+    *,
+    alone_s: float | None = None,
+) -> Lend:
     """A lease; with a reservation where auxiliaries own one."""
     reserved = 0
     if not (state.improvements.lazy_rollout_pull and state.improvements.fill_auxiliary):
@@ -88,6 +98,7 @@ def _lend(state: State, view: Outlook, block: Block, gain_s: float, cost_s: floa
         cost_s=cost_s,
         reason=reason,
         reserved_groups=reserved,
+        alone_s=alone_s,
     )
 
 
@@ -147,7 +158,7 @@ def _needed_step(state: State, view: Outlook, working: list[Block]) -> list[tupl
     """Blocks without whose rollouters, and with whose trainers, the step ends no later."""
     if view.trainable == 0:
         return []
-    work, plan = work_of(view, helpers=state.train_on_rollout), plan_of(view)
+    work, plan = work_of(view, helpers="train_on_rollout" in state.directions), plan_of(view)
     stay_s = end_returning(work, plan, 0)
     counts = [count for count in counts_to_try(len(working)) if count > 0]
     if not state.improvements.block_leases:

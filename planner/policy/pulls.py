@@ -11,6 +11,10 @@ from planner.policy.staleness import may_start
 from planner.policy.state import State
 
 
+OURS = ("bidirectional", "rollout_on_train", "train_on_rollout")
+"""Arms with our rules; the last two lend in one direction only."""
+
+
 def startable(state: State, version: int | None) -> int:
     """Groups that a replica with this version may still start."""
     if version is None:
@@ -21,7 +25,7 @@ def startable(state: State, version: int | None) -> int:
 
 def reserved_groups(state: State, now: float) -> int:
     """Groups kept for rollouters that prepare; a reservation expires after twice C_in."""
-    if state.estimates is None or (state.arm == "bidirectional" and state.improvements.lazy_rollout_pull):
+    if state.estimates is None or (state.arm in OURS and state.improvements.lazy_rollout_pull):
         return 0
     life = 2 * state.estimates.rollout_on_train.in_s
     return sum(
@@ -88,22 +92,40 @@ def group_pulls(state: State, now: float, loading: dict[int, int]) -> list[Actio
             heappop(roomy)
         else:
             heapreplace(roomy, (room + 1, device))
+    picks = _longest_first(state, counts, free)
     return actions + [
-        StartGroups(device=device, count=count, reason=f"room for {free[device]} groups at version {version[device]}")
+        StartGroups(
+            device=device,
+            count=count,
+            reason=f"room for {free[device]} groups at version {version[device]}",
+            picks=picks.get(device, ()),
+        )
         for device, count in counts.items()
         if count
     ]
 
 
+def _longest_first(state: State, counts: dict[int, int], free: dict[int, int]) -> dict[int, tuple[int, ...]]:
+    """Which of the next groups each replica starts: those expected to be longest first, one for each replica in turn.
+
+    A group that starts late and is long holds up its step; the short ones fill in behind.
+    """
+    total = sum(counts.values())
+    if not (state.upcoming and state.arm in OURS and state.improvements.longest_first) or total > len(state.upcoming):
+        return {}
+    order = sorted(range(len(state.upcoming)), key=lambda place: (-state.upcoming[place], place))[:total]
+    picks: dict[int, list[int]] = {device: [] for device, count in counts.items() if count}
+    while order:
+        for device, picked in picks.items():
+            if len(picked) < counts[device] and order:
+                picked.append(order.pop(0))
+    return {device: tuple(picked) for device, picked in picks.items()}
+
+
 def _quotas(state: State) -> dict[int, int]:
     """Groups that the auxiliaries of a block may still start, where they own a reservation."""
-    if state.arm == "bidirectional" and state.improvements.fill_auxiliary:
+    if state.arm in OURS and state.improvements.fill_auxiliary:
         return {}
     if state.arm == "opportunistic":
         return {}
     return {block.block: block.reserved for block in state.blocks if block.lease is not None and block.pool == "train"}
-
-
-def consolidations(state: State, now: float) -> list[Action]:
-    """Nothing yet."""
-    return []

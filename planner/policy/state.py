@@ -47,7 +47,7 @@ class TrainReplica:
 
     device: int
     ready: bool
-    """It holds the parameters and the optimizer."""
+    """It holds the parameters and the optimizer; an auxiliary's lease is not ending."""
     busy: str | None
     """What it was last handed and has not reported done: chunk, evaluate, gradient, optimizer or checkpoint."""
     chunks: int
@@ -188,10 +188,10 @@ class State:
     """Unfinished groups that came back from a replica."""
     estimates: Estimates | None = None
     improvements: Improvements = PAPER
-    rollout_on_train: bool = True
-    """Idle training blocks may be lent."""
-    train_on_rollout: bool = True
-    """Idle rollout blocks may be lent."""
+    directions: frozenset[str] = frozenset(("rollout_on_train", "train_on_rollout"))
+    """Which pool's devices may be lent: those that the job allows and that the never-slower guard does not hold off."""
+    upcoming: tuple[float, ...] = ()
+    """Expected tokens of the next groups of the data order, where lengths can be predicted; empty: they cannot."""
     refused: frozenset[str] = frozenset()
     """Directions whose gate was asked in the present idle window of the pool that would be lent, and either refused or
     granted a lease: the published rules ask once per window."""

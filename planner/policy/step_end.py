@@ -83,4 +83,3 @@ def step_end(work: StepWork, rollouters: Schedule, trainers: Schedule) -> float:
         else:
             trained += rate * (end - start)
     return math.inf
-

@@ -1,7 +1,7 @@
 """Leases of a simulated run: blocks that leave their home role and come back, and devices that die.
 
-    home -> preparing (C_in) -> working -> [draining: its running chunk ends] -> releasing (C_out) -> home
-    any of them -> dead -> home
+home -> preparing (C_in) -> working -> [draining: its running chunk ends] -> releasing (C_out) -> home
+any of them -> dead -> home
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.policy import actions as act
+from planner.policy.guard import observe
+from planner.policy.outlook import slope
+from planner.policy.pulls import OURS
 from planner.profile import SwitchCosts
 from planner.simulator.events import BACK, FAIL, READY, RELEASED, REVOKE
 from planner.simulator.setup import Failure
@@ -45,6 +48,7 @@ class Lending:
             block=entry.block,
             direction=action.direction,
             granted_at=sim.now,
+            alone_until=None if action.alone_s is None else sim.now + action.alone_s,
             reason=action.reason,
         )
         sim.trace.leases.append(lease)
@@ -69,6 +73,9 @@ class Lending:
         lease.ended_at, lease.end_reason = sim.now, action.reason
         if busy:
             self._enter(entry, lease, "draining")
+            for trainer in sim.world.trainers.values():
+                if trainer.block == entry.block:
+                    trainer.changed(ready=False)  # the others of the block begin nothing new either
         else:
             self.release(entry.block)
 
@@ -84,7 +91,7 @@ class Lending:
         self._enter(entry, lease, "releasing")
         sim.push(max(sim.now, entry.counted_until) + self._costs(entry).out_s, RELEASED, entry, lease.lease)
 
-    def delivered(self, block: int, groups: int) -> None:
+    def delivered(self, block: int, groups: float) -> None:
         """An auxiliary on the block did so much."""
         lease = self._sim.world.blocks[block].lease
         if lease is not None:
@@ -131,9 +138,37 @@ class Lending:
             self._add_auxiliaries(subject)
         else:
             lease.released_at = sim.now
+            self._measure(subject, lease)
             self._enter(subject, None, "")
             self._add_home(subject)
         return True
+
+    def _measure(self, entry: BlockEntry, lease: Lease) -> None:
+        """What the lease was worth, for the guard.
+
+        A lease for the end of a step is measured by it: when the model saw it without the lease, less when it came.
+        Any other by the useful seconds of each auxiliary, less those of the switch.
+        """
+        world, setup, costs = self._sim.world, self._sim.setup, self._costs(entry)
+        if lease.alone_until is not None:
+            ended = lease.step_closed_at if lease.step_closed_at is not None else self._sim.now
+            lease.gain_s = lease.alone_until - ended
+        elif entry.pool == "train":
+            useful_s = lease.groups * world.estimates.full_load_group_s * setup.rollout_replica_size / self._size
+            lease.gain_s = useful_s - costs.in_s - costs.out_s
+        else:
+            useful_s = lease.groups * slope(world.estimates.train) * setup.train_replica_size / self._size
+            hidden_s = costs.grad_s + world.estimates.optimizer_s + world.estimates.sync_s
+            lease.gain_s = useful_s - costs.in_s - costs.grad_s - max(0.0, costs.out_s - hidden_s)
+        if setup.arm in OURS:
+            world.guards[lease.direction] = observe(world.guards[lease.direction], lease.gain_s, self._sim.now)
+
+    def step_closes(self) -> None:
+        """The step's last group is trained: known leases for its end are measured by this moment."""
+        for lease in reversed(self._sim.trace.leases):
+            if lease.granted_at < self._sim.world.step.began_at:
+                break
+            lease.step_closed_at = self._sim.now
 
     def close(self) -> None:
         """The run is over: what blocks are at ends here."""
@@ -225,4 +260,3 @@ class Lending:
         else:
             for device in devices[:: setup.train_replica_size]:
                 self._sim.add_trainer(device, lease=None)
-

@@ -43,6 +43,7 @@ class Rollouter:
         "busy_since",
         "device",
         "devices",
+        "generated",
         "group_size",
         "groups",
         "half",
@@ -89,6 +90,8 @@ class Rollouter:
         self.view: RolloutReplica | None = None
         self.idle_since: float | None = now
         self.busy_since = now
+        self.generated = 0.0
+        """Tokens that it has generated."""
         self._queue: list[tuple[float, int, float]] = []
         self._starts = 0.0
         self._progress = 0.0
@@ -98,7 +101,9 @@ class Rollouter:
         """Generate until `now`."""
         active = len(self._queue)
         if active:
-            self._progress += (now - self._time) * self.rate / (active + self.half)
+            step = (now - self._time) * self.rate / (active + self.half)
+            self._progress += step
+            self.generated += active * step
         self._time = now
 
     def next_end(self) -> float:
@@ -213,6 +218,7 @@ class Trainer:
         "devices",
         "idle_since",
         "lease",
+        "ready",
         "shipped",
         "stamp",
         "trained",
@@ -228,6 +234,8 @@ class Trainer:
         """When each group of the running chunk is done."""
         self.trained: list[int] = []
         """Groups of this step whose gradient it holds."""
+        self.ready = True
+        """It may begin something: its lease is not ending."""
         self.shipped = False
         self.stamp = 0
         self.view: TrainReplica | None = None
@@ -238,7 +246,7 @@ class Trainer:
         if self.view is None:
             self.view = TrainReplica(
                 device=self.device,
-                ready=True,
+                ready=self.ready,
                 busy=self.busy,
                 chunks=len(self.chunks),
                 shipped=self.shipped,

@@ -43,6 +43,9 @@ class Setup:
     improvements: Improvements = ALL
     rollout_on_train: bool = True
     train_on_rollout: bool = True
+    length_hint: float | None = None
+    """correlation, over groups, between the log of the expected length that the policy is told and that of the real
+    one; None: lengths cannot be predicted"""
     exclusion_rate: float = 0.0
     """share of groups that are excluded when they finish"""
     failures: tuple[Failure, ...] = ()
@@ -77,6 +80,12 @@ class Setup:
     def block_size(self) -> int:
         """Devices of the smallest lendable block: a multiple of both replica sizes."""
         return math.lcm(self.rollout_replica_size, self.train_replica_size)
+
+    @property
+    def directions(self) -> frozenset[str]:
+        """Which pool's devices may be lent."""
+        allowed = {"rollout_on_train": self.rollout_on_train, "train_on_rollout": self.train_on_rollout}
+        return frozenset(name for name, on in allowed.items() if on and self.arm not in allowed.keys() - {name})
 
     @property
     def lendable(self) -> bool:

@@ -48,18 +48,18 @@ class Simulator:
         self.closing_ends = 0.0
         """When the step being made is."""
         self.trace = Trace(staleness=setup.staleness, devices=setup.devices)
-        self.world = World(
-            setup,
-            estimates
-            or estimates_of(setup.profile, prompts_per_step=setup.prompts_per_step, group_size=setup.group_size),
-        )
         self.workload = Workload(
             setup.profile.response_tokens,
             seed=setup.seed,
             group_size=setup.group_size,
             prompts_per_step=setup.prompts_per_step,
             steps=setup.steps,
+            hint=setup.length_hint,
         )
+        known = estimates or estimates_of(
+            setup.profile, prompts_per_step=setup.prompts_per_step, group_size=setup.group_size
+        )
+        self.world = World(setup, known, self.workload)
         self._keep_actions = keep_actions
         self._events: list[tuple[float, int, int, object, int]] = []
         self._count = 0
@@ -67,9 +67,11 @@ class Simulator:
         self._excluded = np.random.default_rng([setup.seed, 4])
         self._decided_at = -math.inf
         self._at_once = 0
+        self._picked: list[int] = []
         self._changed: set[Rollouter] = set()
         self.lending = Lending(self)
         mean = mean_response_tokens(setup.profile.response_tokens) * setup.group_size
+        self._group_tokens = mean
         self._residual = tuple(tokens / mean for tokens in residual_tokens(setup.profile.response_tokens))
         for device in range(0, setup.rollout_devices, setup.rollout_replica_size):
             self.add_rollouter(device, lease=None)
@@ -110,6 +112,7 @@ class Simulator:
                 if not waking:
                     waking = True
                     self.push(self._decided_at + every, WAKE, None)
+                self._account_idle(world.state(time))  # or what falls idle and gets work before the decision is not seen
                 continue
             self._decide()
         self.trace.events = handled
@@ -147,14 +150,11 @@ class Simulator:
         finished = replica.ended()
         if finished:
             world, rate = self.world, self.setup.exclusion_rate
-            lease = replica.lease
             for group in finished:
                 excluded = rate > 0 and self._excluded.random() < rate
                 if excluded:
                     self.trace.excluded.append(group.place)
                 world.finish(group, excluded)
-                if lease is not None:
-                    self.lending.delivered(replica.block, 1)
         self._schedule(replica)
         return bool(finished) or (replica.view is None and self.world.has_work_for(replica))
 
@@ -228,8 +228,10 @@ class Simulator:
         self._decided_at = self.now
         for _ in range(MAX_ROUNDS):
             self.trace.decisions += 1
-            state = self.world.state()
+            state = self.world.state(self.now)
             actions = decide(state, self.now)
+            # picks of one decision all count from the same list of next groups: they are taken in one go
+            self._picked = self._pick_all(actions)
             for action in actions:
                 self._apply(action)
             for replica in self._changed:
@@ -240,7 +242,7 @@ class Simulator:
         else:
             last = ", ".join(sorted({type(action).__name__ for action in actions}))
             raise RuntimeError(f"no end of decisions at {self.now:.1f} s, the last {last}: {self.describe()}")
-        self._account_idle(self.world.state() if actions else state)
+        self._account_idle(self.world.state(self.now) if actions else state)
 
     def _apply(self, action: act.Action) -> None:
         world = self.world
@@ -251,8 +253,8 @@ class Simulator:
                 replica = self._touched(device)
                 if replica.lease is not None:
                     self.lending.pulled(replica.block, count)
-                for _ in range(count):
-                    world.start(replica, self.workload.group(world.started))
+                for place in self._places(count):
+                    world.start(replica, place)
             case act.ResumeGroups(device=device, group_ids=ids):
                 replica = self._touched(device)
                 for group_id in ids:
@@ -282,6 +284,18 @@ class Simulator:
                 self.lending.end(action)
             case _:
                 raise AssertionError(f"the simulator has no rule for {action!r}")
+
+    def _pick_all(self, actions: list[act.Action]) -> list[int]:
+        """Places of all groups that start now, in the order of the actions."""
+        starts = [action for action in actions if isinstance(action, act.StartGroups)]
+        if not starts:
+            return []
+        picks = tuple(pick for action in starts for pick in action.picks)
+        return self.world.pull(sum(action.count for action in starts), picks)
+
+    def _places(self, count: int) -> list[int]:
+        places, self._picked = self._picked[:count], self._picked[count:]
+        return places
 
     def _touched(self, device: int) -> Rollouter:
         replica = self.world.rollouters[device]
@@ -323,6 +337,7 @@ class Simulator:
                 self.account(trainer, "optimizer", profile.optimizer_s)
                 self.account(trainer, "weight_sync", profile.weight_sync_s)
         world.step.closing_since = self.now
+        self.lending.step_closes()
         self.closing_ends = self.now + grad_s + profile.optimizer_s + profile.weight_sync_s
         self.push(self.closing_ends, STEP, None)
 
@@ -371,6 +386,8 @@ class Simulator:
         replica.stamp += 1
         if replica.idle_since is None:
             self.account(replica, "rollout", self.now - replica.busy_since)
+        if replica.lease is not None:
+            self.lending.delivered(replica.block, replica.generated / self._group_tokens)
         self.trace.account.ends(replica.device, self.now)
         self._changed.discard(replica)
         del self.world.rollouters[replica.device]
@@ -413,9 +430,9 @@ class Simulator:
 
     def _account_idle(self, state: State) -> None:
         world = self.world
-        idle: list[Rollouter | Trainer] = [replica for replica in world.rollouters.values() if replica.idle_since is not None]
-        idle += [trainer for trainer in world.trainers.values() if trainer.idle_since is not None]
+        everybody: list[Rollouter | Trainer] = [*world.rollouters.values(), *world.trainers.values()]
+        idle = [(replica, replica.idle_since) for replica in everybody if replica.idle_since is not None]
         causes = idle_causes(state) if idle else {}
         self.trace.account.idle_causes(
-            {r.device: (causes.get(r.device, "no_work"), r.devices, r.idle_since) for r in idle}, self.now
+            {r.device: (causes.get(r.device, "no_work"), r.devices, since) for r, since in idle}, self.now
         )

@@ -39,8 +39,14 @@ class Lease:
     ended_at: float | None = None
     """when its end was decided"""
     released_at: float | None = None
-    groups: int = 0
-    """groups that its rollouters finished, or that its trainers trained"""
+    alone_until: float | None = None
+    """when the step would have been complete without the lease, by the model at its grant"""
+    step_closed_at: float | None = None
+    """when it was"""
+    groups: float = 0.0
+    """groups' worth of tokens that its rollouters finished, or that its trainers trained"""
+    gain_s: float | None = None
+    """measured gain; known when the block is home again"""
     reason: str = ""
     end_reason: str = ""
 

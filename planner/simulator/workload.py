@@ -18,7 +18,19 @@ class Workload:
     PERSISTENCE = 0.8
     """Correlation of the drift from one step to the next: it wanders over about five steps, as lengths do in training."""
 
-    def __init__(self, lengths: Lengths, *, seed: int, group_size: int, prompts_per_step: int, steps: int) -> None:
+    def __init__(
+        self,
+        lengths: Lengths,
+        *,
+        seed: int,
+        group_size: int,
+        prompts_per_step: int,
+        steps: int,
+        hint: float | None = None,
+    ) -> None:
+        """`hint`: correlation between the log of the expected length of a group and that of its real one."""
+        self._hint = hint
+        self._expected: dict[int, list[float]] = {}
         self._lengths = lengths
         self._seed = seed
         self._group_size = group_size
@@ -34,6 +46,17 @@ class Workload:
         if block not in self._blocks:
             self._blocks[block] = self._draw(block)
         return self._blocks[block][within]
+
+    def expected(self, place: int) -> float:
+        """Tokens that a predictor expects of the group at this place."""
+        assert self._hint is not None, "this run has no length predictor"
+        block, within = divmod(place, self._per_step)
+        if block not in self._expected:
+            real = np.log([sum(self.group(block * self._per_step + i)) for i in range(self._per_step)])
+            rng = np.random.default_rng([self._seed, 5, block])
+            spread = float(real.std()) * (1 / max(self._hint, 1e-6) ** 2 - 1) ** 0.5
+            self._expected[block] = np.exp(real + rng.normal(0.0, spread, self._per_step)).tolist()
+        return self._expected[block][within]
 
     def _draw(self, block: int) -> list[list[int]]:
         lengths = self._lengths

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 
 from planner.policy.bound import Bound
 from planner.policy.counted import Tally
+from planner.policy.guard import Guard, is_off
 from planner.policy.state import Block, Estimates, Returned, State, Step
 from planner.simulator.replicas import Group, Rollouter, Trainer
 from planner.simulator.setup import Setup
 from planner.simulator.trace import Lease
+from planner.simulator.workload import Workload
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class StepEntry:
 class World:
     """All counts of a simulated run."""
 
-    def __init__(self, setup: Setup, estimates: Estimates) -> None:
+    def __init__(self, setup: Setup, estimates: Estimates, workload: Workload) -> None:
         self.setup = setup
         self.estimates = estimates
         self.bound = Bound(staleness=setup.staleness, prompts_per_step=setup.prompts_per_step)
@@ -58,6 +60,11 @@ class World:
         self.finished = 0
         self.tally = Tally()
         self.refused: set[str] = set()
+        self.directions = setup.directions
+        self.guards: dict[str, Guard] = {name: Guard() for name in sorted(self.directions)}
+        self.workload = workload
+        self._next = 0
+        self._skipped: list[int] = []
         self.groups: dict[int, Group] = {}
         self.returned: dict[int, Group] = {}
         self.step = StepEntry(0, 0.0)
@@ -81,7 +88,7 @@ class World:
 
     # -- pictures -----------------------------------------------------------------------------------------------------
 
-    def state(self) -> State:
+    def state(self, now: float) -> State:
         """The frozen picture."""
         setup, step = self.setup, self.step
         steps_left = setup.steps - step.version
@@ -121,8 +128,8 @@ class World:
             ),
             estimates=self.estimates,
             improvements=setup.improvements,
-            rollout_on_train=setup.rollout_on_train,
-            train_on_rollout=setup.train_on_rollout,
+            directions=self.open_directions(now),
+            upcoming=self.upcoming(),
             refused=frozenset(self.refused),
             closing_since=step.closing_since,
             chunks_ahead=1,
@@ -147,9 +154,42 @@ class World:
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
-    def start(self, replica: Rollouter, responses: list[int]) -> None:
-        """The replica begins the next group of the data order."""
-        group = Group(self.started, self.started, responses, self.bound)
+    def open_directions(self, now: float) -> frozenset[str]:
+        """Directions that the job allows and no guard holds off."""
+        if not any(guard.off_until is not None for guard in self.guards.values()):
+            return self.directions
+        return frozenset(name for name in self.directions if not is_off(self.guards[name], now))
+
+    def upcoming(self) -> tuple[float, ...]:
+        """Expected tokens of the next places, as far as the starting rule reaches now."""
+        if self.setup.length_hint is None:
+            return ()
+        cap = (self.published + 1) * self.bound.prompts_per_step + self.bound.start_allowance
+        reach = min(cap - (self.started - self.excluded), self.bound.prompts_per_step)
+        return tuple(self.workload.expected(place) for place in self.next_places(reach))
+
+    def next_places(self, count: int) -> list[int]:
+        """The next places of the data order that nobody has started; none is overtaken by more than a step's groups."""
+        first = self._skipped[0] if self._skipped else self._next
+        last = min(first + self.bound.prompts_per_step, self.setup.steps * self.bound.prompts_per_step + self.excluded)
+        places = self._skipped[:count]
+        return places + list(range(self._next, min(last, self._next + count - len(places))))
+
+    def pull(self, count: int, picks: tuple[int, ...]) -> list[int]:
+        """Places that are started now."""
+        if not picks and not self._skipped:
+            self._next += count
+            return list(range(self._next - count, self._next))
+        candidates = self.next_places(max(picks, default=count - 1) + 1)
+        taken = [candidates[pick] for pick in picks] if picks else candidates[:count]
+        last = max(*taken, self._next - 1)
+        self._skipped = sorted((set(self._skipped) | set(range(self._next, last + 1))) - set(taken))
+        self._next = last + 1
+        return taken
+
+    def start(self, replica: Rollouter, place: int) -> None:
+        """The replica begins the group at a place of the data order."""
+        group = Group(self.started, place, self.workload.group(place), self.bound)
         self.started += 1
         replica.begin(group)
         self.groups[group.group_id] = group

@@ -13,7 +13,10 @@ from planner.simulator.setup import Setup
 from planner.simulator.simulator import Simulator
 from planner.simulator.trace import Trace
 
-ARMS = ("no_borrow", "opportunistic", "bidirectional_paper", "bidirectional")
+OURS = ("bidirectional", "rollout_on_train", "train_on_rollout")
+"""Arms that stream unless told otherwise."""
+
+ARMS = ("no_borrow", "opportunistic", "bidirectional_paper", *OURS)
 """Every arm that the simulator runs."""
 
 STALENESSES = (0, 0.25, 0.5, 1, 1.5, 2, 4)
@@ -48,7 +51,7 @@ def make_setup(profile: Profile | None = None, **overrides: Any) -> Setup:
         "steps": 5,
     }
     given = fields | overrides
-    given.setdefault("streaming", given["arm"] == "bidirectional")
+    given.setdefault("streaming", given["arm"] in OURS)
     return Setup(**given)
 
 

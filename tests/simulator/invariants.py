@@ -116,7 +116,8 @@ def _account(trace: Trace) -> Iterator[str]:
 def _leases(setup: Setup, leases: list[Lease]) -> Iterator[str]:
     allowed = {"rollout_on_train": setup.rollout_on_train, "train_on_rollout": setup.train_on_rollout}
     for lease in leases:
-        if setup.arm == "no_borrow" or not setup.lendable or not allowed[lease.direction]:
+        other_arm = setup.arm in allowed.keys() - {lease.direction}
+        if setup.arm == "no_borrow" or other_arm or not setup.lendable or not allowed[lease.direction]:
             yield f"lease {lease.lease} was granted although {lease.direction} may not be"
         at_home = "train" if lease.block * setup.block_size >= setup.rollout_devices else "rollout"
         if not lease.direction.endswith(at_home):

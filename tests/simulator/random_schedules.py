@@ -30,7 +30,7 @@ from planner.profile_models import full_load_group_s, mean_response_tokens
 from planner.simulator.estimates import longest_tokens
 from planner.simulator.setup import Failure, Setup
 from planner.stage_model import StageModel
-from tests.simulator.builders import ARMS
+from tests.simulator.builders import ARMS, OURS
 from tests.simulator.invariants import Watched, problems
 
 STALENESSES = (0, 0, 0.05, 0.25, 0.5, 0.5, 0.75, 0.9, 1, 1, 1, 1.5, 1.9, 2, 2, 2.3, 3, 3.75, 4)
@@ -108,7 +108,7 @@ def random_setup(seed: int) -> Setup:
     return Setup(
         profile=profile,
         arm=arm,
-        streaming=(arm == "bidirectional") if rng.random() < 0.7 else rng.random() < 0.5,
+        streaming=(arm in OURS) if rng.random() < 0.7 else rng.random() < 0.5,
         staleness=rng.choice(STALENESSES),
         rollout_devices=rollout_devices,
         train_devices=train_devices,
@@ -121,6 +121,7 @@ def random_setup(seed: int) -> Setup:
         improvements=_improvements(rng),
         rollout_on_train=rng.random() < 0.85,
         train_on_rollout=rng.random() < 0.85,
+        length_hint=rng.choice((None, None, 0.5, 1.0)),
         exclusion_rate=rng.choice((0.0, 0.0, 0.05, 0.3)),
         failures=tuple(
             Failure(
