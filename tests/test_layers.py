@@ -128,7 +128,7 @@ def arms() -> set[str]:
 def test_every_function_that_decides_is_the_one_decide_or_an_arm_below_it() -> None:
     found = functions_named_decide()
     assert all(arguments == ["state", "now"] for arguments in found.values()), found
-    assert arms() == {"pools", "colocated"}
+    assert arms() == {"pools", "colocated", "borrow"}
     assert set(found) == {"planner/policy/decide.py", *(f"planner/policy/{arm}.py" for arm in arms())}
 
 

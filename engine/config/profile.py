@@ -20,8 +20,8 @@ MAX_LOG_SPREAD = 3.0
 MAX_S = 1e6
 """More than eleven days for one cost is a misplaced number."""
 
-MIN_TOKENS_PER_S, MAX_TOKENS_PER_S = 1e-3, 1e9
-"""Slower than a token in a quarter of an hour, or faster than any cluster: on such a clock a run makes no way."""
+MIN_TOKENS_PER_S, MAX_TOKENS_PER_S = 0.1, 1e9
+"""Slower than a token in ten seconds, or faster than any cluster: on such a clock a simulated run makes no way."""
 
 MAX_SLOTS = 10**6
 """Sequences at once that no replica reaches."""

@@ -116,8 +116,8 @@ def drain_prefix(*, units: Sequence[float], in_s: float, model: StageTime, prima
     """
     drained = 0
     for work in accumulate(units):
-        if model.seconds(work, primaries) > in_s:
-            break
+        if not model.seconds(work, primaries) <= in_s:
+            break  # also at a time that is no number
         drained += 1
     return drained
 

@@ -28,7 +28,11 @@ def lends(state: State, view: Outlook) -> list[Action]:
     idle = _idle(state, view)
     if not idle:
         return []
-    return _lends_steady(state, view, idle, work) if state.bound.k >= 1 else _lends_step(state, view, idle)
+    found = _lends_steady(state, view, idle, work) if state.bound.k >= 1 else _lends_step(state, view, idle)
+    if not state.improvements.fill_auxiliary:
+        # an auxiliary that no group is kept for would have nothing to do: the published Q_a = 0
+        found = [lend for lend in found if lend.reserved_groups > 0]
+    return [*found]
 
 
 def _idle(state: State, view: Outlook) -> list[Block]:
@@ -39,9 +43,9 @@ def _idle(state: State, view: Outlook) -> list[Block]:
     return idle if whole else []
 
 
-def _lends_steady(state: State, view: Outlook, idle: list[Block], work: int) -> list[Action]:
+def _lends_steady(state: State, view: Outlook, idle: list[Block], work: int) -> list[Lend]:
     costs = view.estimates.rollout_on_train
-    found: list[Action] = []
+    found: list[Lend] = []
     trainers, lent = view.trainers, 0
     for block in idle:
         length_s = work * view.group_s / block.auxiliaries
@@ -63,7 +67,7 @@ def _lends_steady(state: State, view: Outlook, idle: list[Block], work: int) -> 
     return found if state.improvements.block_leases or len(found) == len(idle) else []
 
 
-def _lends_step(state: State, view: Outlook, idle: list[Block]) -> list[Action]:
+def _lends_step(state: State, view: Outlook, idle: list[Block]) -> list[Lend]:
     work, plan = work_of(view, helpers="train_on_rollout" in state.directions), plan_of(view)
     counts = counts_to_try(len(idle)) if state.improvements.block_leases else [0, len(idle)]
     ends = {count: end_lending(work, plan, count) for count in counts}
@@ -112,7 +116,7 @@ def ends(state: State, view: Outlook) -> list[Action]:
         return []
     over = [(block, reason) for block in working if (reason := _nothing_to_do(state, view, block))]
     if not over and state.closing_since is not None and not state.improvements.keep_lease:
-        over = [(block, "the step is complete") for block in working]
+        over = [(block, "the step is complete") for block in working if block.since < state.closing_since]
     if not over and state.improvements.just_in_time_end:
         over = _needed_steady(view, working) if state.bound.k >= 1 else _needed_step(state, view, working)
     if not state.improvements.block_leases and len(over) < len(working):

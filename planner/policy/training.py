@@ -63,7 +63,6 @@ def shared_chunks(state: State, queue: tuple[int, ...], *, batch_complete: bool)
         if size == 0:
             break
         chunk, queue = queue[:size], queue[size:]
-        open_groups -= size
         chunks.append(chunk_of(state, replica.device, chunk))
     return chunks
 

@@ -112,7 +112,9 @@ class Simulator:
                 if not waking:
                     waking = True
                     self.push(self._decided_at + every, WAKE, None)
-                self._account_idle(world.state(time))  # or what falls idle and gets work before the decision is not seen
+                self._account_idle(
+                    world.state(time)
+                )  # or what falls idle and gets work before the decision is not seen
                 continue
             self._decide()
         self.trace.events = handled

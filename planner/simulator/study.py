@@ -91,7 +91,9 @@ def static_variants(setup: Setup) -> list[Variant]:
     """Every feasible split of the regime's devices, without borrowing."""
     splits = feasible_partitions(setup.devices, setup.rollout_replica_size, setup.train_replica_size)
     return [
-        Variant(arm="no_borrow", streaming=streaming, partition=split) for split in splits for streaming in (False, True)
+        Variant(arm="no_borrow", streaming=streaming, partition=split)
+        for split in splits
+        for streaming in (False, True)
     ]
 
 
@@ -228,11 +230,19 @@ class Study:
             rows = [self.row(name) for name in names]
             ours = [row["bidirectional"] for row in rows]
             cells = [geometric_mean(ours)]
-            for other in ("best static", "opportunistic", "opportunistic streaming", "bidirectional_paper", "zero-cost"):
+            for other in (
+                "best static",
+                "opportunistic",
+                "opportunistic streaming",
+                "bidirectional_paper",
+                "zero-cost",
+            ):
                 cells.append(geometric_mean([mine / row[other] for mine, row in zip(ours, rows, strict=True)]))
             lowest = min(range(len(ours)), key=ours.__getitem__)
             lines.append(
-                f"| {label} | " + " | ".join(f"{cell:.3f}" for cell in cells) + f" | {ours[lowest]:.3f} ({names[lowest]}) |"
+                f"| {label} | "
+                + " | ".join(f"{cell:.3f}" for cell in cells)
+                + f" | {ours[lowest]:.3f} ({names[lowest]}) |"
             )
         return "\n".join(lines)
 

@@ -14,6 +14,7 @@ import pytest
 from engine.cli import client
 from engine.cli.main import app, main
 from engine.config import parse_job
+from planner.simulator.simulator import Simulator
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.writer import TelemetryWriter
@@ -21,8 +22,21 @@ from tests.storage.builders import RUN, T0
 
 ROOT = Path(__file__).resolve().parents[2]
 
-COMMANDS = ("run", "launch", "control", "serve", "runs list", "runs show", "runs delete", "doctor")
+COMMANDS = (
+    "run",
+    "launch",
+    "control",
+    "plan",
+    "simulate",
+    "serve",
+    "runs list",
+    "runs show",
+    "runs delete",
+    "doctor",
+)
 """Those that the contract documents and this version has."""
+
+SIMULATED = str(ROOT / "jobs" / "simulated_16.yaml")
 
 FILES = {
     "good.yaml": "name: good\nschedule: {staleness: 0.5}",
@@ -109,6 +123,8 @@ def test_the_examples_of_the_help_are_commands_that_parse(call: Call, living_eng
     # `--set` and the job file of an example are real; a run of that name is not there
     assert call("run", str(ROOT / "jobs/demo.yaml"), "--set", "algorithm.steps=20", "--dry-run").code == 0
     assert call("control", "demo-1129-101500-ab12", "set", "staleness=0.5", "--wait").code == 2
+    assert call("plan", SIMULATED, "--set", "devices.count=32", "--set", "devices.partition=auto").code == 0
+    assert call("simulate", SIMULATED, "--set", "schedule.arm=no_borrow", "--json").code == 0
     assert call("runs", "list", "--json").code == 0
 
 
@@ -152,6 +168,27 @@ def test_no_command_shows_the_commands(arguments: tuple[str, ...], call: Call) -
             id="unknown data set",
         ),
         pytest.param("run large.yaml", "large.yaml: devices: the job takes 80 devices", id="machine"),
+        pytest.param(f"run {SIMULATED}", "schedule.arm: arm 'bidirectional' does not run live yet", id="arm"),
+        pytest.param(f"run {SIMULATED} --dry-run", "profile: profile is read by emulated devices", id="profile"),
+        pytest.param(f"launch {SIMULATED}", "devices.kind: device kind 'emulated' does not run yet", id="kind"),
+        pytest.param("plan good.yaml", "good.yaml: profile: is needed to plan or simulate: add", id="plan blindly"),
+        pytest.param("simulate good.yaml", "good.yaml: profile: is needed to plan or simulate: add", id="simulate it"),
+        pytest.param("plan unknown.yaml", "unknown.yaml: algoritm: unknown key", id="plan an unknown key"),
+        pytest.param(
+            f"plan {SIMULATED} --set devices.count=auto --set devices.partition=auto",
+            "devices.count: must be a number to plan or simulate, such as 16",
+            id="plan this machine's cores",
+        ),
+        pytest.param(
+            f"simulate {SIMULATED} --set devices.partition=10:6",
+            "devices.partition: '10:6' is not feasible for arm 'bidirectional': 6 trainer devices are not a multiple",
+            id="no whole replicas",
+        ),
+        pytest.param(
+            f"simulate {SIMULATED} --set schedule.arm=colocated --set devices.partition=auto",
+            "schedule.arm: arm 'colocated' has no pools, so it is neither planned nor simulated",
+            id="simulate colocated",
+        ),
         pytest.param("run good.yaml --data-dir good.yaml", "--data-dir: ", id="data folder is a file"),
         pytest.param("run good.yaml --data-dir good.yaml/x/y", "--data-dir: ", id="data folder below a file"),
         pytest.param("launch", "JOB.yaml is required unless --resume names a run", id="launch nothing"),
@@ -282,6 +319,51 @@ def test_a_dry_run_as_json_is_one_document(call: Call, data: DataDir) -> None:
     assert (called.code, called.err) == (0, "")
     assert parse_job(json.dumps(json.loads(called.out))) == parse_job(FILES["good.yaml"])
     assert not data.root.exists()
+
+
+def test_plan_prints_the_splits_best_first_and_the_infeasible_ones_with_their_reason(call: Call, data: DataDir) -> None:
+    called = call("plan", SIMULATED)
+    assert (called.code, called.err) == (0, "")
+    rows = [line.split()[1] for line in called.out.splitlines() if line.startswith("│") and ":" in line.split()[1]]
+    assert rows[:3] == ["8:8", "4:12", "12:4"]
+    assert "best with borrowing" in called.out
+    assert "15 trainer devices are not a multiple of the trainer replica size 4" in called.out
+    assert "0 more feasible and 6 more infeasible splits" in called.out
+    assert not data.root.exists()
+
+
+def test_plan_as_json_is_one_document_with_the_fields_of_the_contract(call: Call, data: DataDir) -> None:
+    called = call("plan", SIMULATED, "--json")
+    assert (called.code, called.err) == (0, "")
+    assert {"best", "best_borrowing", "candidates", "models", "source"} <= set(json.loads(called.out))
+    assert not data.root.exists()
+
+
+def test_simulate_says_plainly_that_nothing_ran(call: Call, data: DataDir) -> None:
+    called = call("simulate", SIMULATED, "--set", "algorithm.steps=4")
+    assert (called.code, called.err) == (0, "")
+    assert called.out.startswith("simulated_16: SIMULATED on a virtual clock, no device ran")
+    assert "leases train_on_rollout" in called.out
+    assert not data.root.exists()
+
+
+def test_simulate_as_json_is_one_document_and_twice_the_same(call: Call, data: DataDir) -> None:
+    asked = ("simulate", SIMULATED, "--set", "schedule.arm=opportunistic", "--set", "algorithm.steps=4", "--json")
+    called = call(*asked)
+    assert (called.code, called.err) == (0, "")
+    assert (json.loads(called.out)["kind"], json.loads(called.out)["arm"]) == ("simulated", "opportunistic")
+    assert call(*asked).out == called.out
+    assert not data.root.exists()
+
+
+def test_a_simulated_run_that_makes_no_way_is_a_failed_run(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck(self: Simulator) -> None:
+        raise RuntimeError("deadlock at 3.0 s: version 1")
+
+    monkeypatch.setattr(Simulator, "run", stuck)
+    called = call("simulate", SIMULATED)
+    assert (called.code, called.out) == (1, "")
+    assert called.err == f"bidirl: the simulated run of {SIMULATED} failed: deadlock at 3.0 s: version 1\n"
 
 
 def test_no_runs_are_an_empty_list(call: Call, data: DataDir) -> None:

@@ -1,4 +1,7 @@
-"""Job files: all that ship load, and every bad value, unknown key or contradiction is explained in one line."""
+"""Job files: all that ship load, and every bad value, unknown key or contradiction is explained in one line.
+
+What is valid and cannot be run live yet is in `test_config_runnable.py`, the profile in `test_config_profile.py`.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from engine.config import (
     parse_job,
 )
 from engine.config.job import ARMS_PLANNED
+from planner.policy.improvements import IMPROVEMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = sorted((ROOT / "jobs").glob("*.yaml"))
@@ -127,9 +131,13 @@ def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
             id="not yet",
         ),
         pytest.param(
-            "devices: {kind: cuda}", "devices.kind: device kind 'cuda' does not run yet; available: cpu", id="cuda"
+            "devices: {kind: tpu}", "devices.kind: must be one of cpu, cuda, emulated, got 'tpu'", id="tpu"
         ),
-        pytest.param("devices: {kind: tpu}", "devices.kind: must be one of cpu, got 'tpu'", id="tpu"),
+        pytest.param(
+            "devices: {train_replica_size: 0}",
+            "devices.train_replica_size: input should be greater than or equal to 1, got 0",
+            id="an empty replica",
+        ),
         pytest.param("devices: {count: many}", "devices.count: must be \"auto\" or at least 1, got 'many'", id="count"),
         pytest.param("devices: {count: 0}", 'devices.count: must be "auto" or at least 1, got 0', id="no devices"),
         pytest.param("devices: {partition: 1-1}", f"devices.partition: {PARTITION}'1-1'", id="partition"),
@@ -153,21 +161,50 @@ def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
             "task.source: must be reasoning_gym:DATASET, such as reasoning_gym:chain_sum, got 'jsonl:data'",
             id="task",
         ),
-        pytest.param(
-            "profile: {a: 1}",
-            "profile is read by emulated and simulated devices, which do not exist yet; allowed: null",
-            id="profile",
-        ),
     ],
 )
 def test_a_bad_value_is_named_with_its_place_and_what_is_allowed(text: str, line: str) -> None:
     assert told(text) == f"job: {line}"
 
 
-@pytest.mark.parametrize("arm", ARMS_PLANNED)
-def test_an_arm_of_the_design_that_does_not_exist_yet_is_refused_by_name(arm: str) -> None:
-    assert told(f"schedule: {{arm: {arm}}}") == (
-        f"job: schedule.arm: arm {arm!r} does not exist yet; available: {', '.join(ARMS_AVAILABLE)}"
+def test_an_arm_that_the_design_does_not_know_is_refused_with_those_it_knows() -> None:
+    assert told("schedule: {arm: greedy}") == (
+        f"job: schedule.arm: must be one of {', '.join(ARMS_AVAILABLE + ARMS_PLANNED)}, got 'greedy'"
+    )
+
+
+@pytest.mark.parametrize("arm", ARMS_AVAILABLE + ARMS_PLANNED)
+def test_consume_follows_the_arm_unless_it_is_set(arm: str) -> None:
+    follows = parse_job(f"schedule: {{arm: {arm}}}").schedule.consume_resolved
+    assert follows == ("stream" if arm == "bidirectional" else "whole_batch")
+    assert parse_job(f"schedule: {{arm: {arm}, consume: whole_batch}}").schedule.consume_resolved == "whole_batch"
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        pytest.param(
+            "{blok_leases: false}", "unknown improvement 'blok_leases'; did you mean 'block_leases'?", id="near"
+        ),
+        pytest.param(
+            "{zzz: true}", f"unknown improvement 'zzz'; known improvements: {', '.join(sorted(IMPROVEMENTS))}", id="far"
+        ),
+        pytest.param(
+            "{keep_leases: true, blok_leases: true}",
+            "unknown improvement 'keep_leases'; did you mean 'keep_lease'?; unknown improvement 'blok_leases'; did you "
+            "mean 'block_leases'?",
+            id="two",
+        ),
+    ],
+)
+def test_an_unknown_improvement_is_named_with_the_nearest(names: str, line: str) -> None:
+    assert told(f"schedule: {{improvements: {names}}}") == f"job: schedule.improvements: {line}"
+
+
+def test_an_improvement_is_on_or_off() -> None:
+    assert parse_job("schedule: {improvements: {keep_lease: false}}").schedule.improvements == {"keep_lease": False}
+    assert told("schedule: {improvements: {keep_lease: 3}}").startswith(
+        "job: schedule.improvements.keep_lease: input should be a valid boolean"
     )
 
 

@@ -22,6 +22,8 @@ from engine.config import (
     load_job,
     parse_job,
 )
+from engine.config.job import ARMS_PLANNED
+from planner.policy.improvements import IMPROVEMENTS
 from tests.engine.test_config import told
 
 # -- files that are no jobs -------------------------------------------------------------------------------------------
@@ -140,8 +142,24 @@ PARAMS = st.dictionaries(TEXTS, SCALARS | st.lists(SCALARS, max_size=3), max_siz
 
 
 @st.composite
+def profiles(draw: st.DrawFn) -> dict[str, Any]:
+    seconds, model = st.floats(0, 1e6), st.fixed_dictionaries({"a": st.floats(0, 1e6), "b": st.floats(1e-3, 1e6)})
+    lease = {"in_s": draw(seconds), "out_s": draw(seconds)}
+    return {
+        "rollout": {"slots": 64, "tokens_per_s": draw(st.floats(0.1, 1e9)), "half_batch": 24, "resume_tokens": 0},
+        "train": {"tokens_per_s": 2800, "chunk_s": draw(seconds), "max_chunk_groups": draw(st.integers(1, 99))},
+        "optimizer_s": draw(seconds),
+        "weight_sync_s": draw(seconds),
+        "switch": {"rollout_on_train": lease, "train_on_rollout": lease | {"grad_s": draw(seconds)}},
+        "response_tokens": {"median": 700, "max": 2048, "drift": draw(st.floats(0, 3))},
+        "prompt_tokens": draw(st.floats(0, 1e6)),
+        "models": draw(st.none() | st.fixed_dictionaries({"rollout": model, "train": model})),
+    }
+
+
+@st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
-    arm = draw(st.sampled_from(ARMS_AVAILABLE))
+    arm = draw(st.sampled_from(ARMS_AVAILABLE + ARMS_PLANNED))
     count = draw(st.integers(2, 20))
     rollout = draw(st.integers(1, count - 1))
     pools = draw(
@@ -155,6 +173,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "algorithm": {"learning_rate": draw(FLOATS), "betas": draw(st.tuples(*[st.floats(0, 0.999)] * 2))},
         "schedule": {
             "arm": arm,
+            "improvements": draw(st.dictionaries(st.sampled_from(IMPROVEMENTS), st.booleans(), max_size=3)),
             "staleness": draw(st.floats(0, 16)),
             "in_flight_updates": draw(st.sampled_from([None, False])),
         },
@@ -165,6 +184,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         if arm == "colocated" or pools == "auto"
         else {"partition": pools},
         "checkpoint": {"snapshot_max_bytes": draw(st.integers(0, 10**12))},
+        "profile": draw(st.none() | profiles()),
     }
 
 

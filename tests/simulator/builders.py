@@ -25,7 +25,7 @@ STALENESSES = (0, 0.25, 0.5, 1, 1.5, 2, 4)
 
 def make_profile(**overrides: Any) -> Profile:
     fields: dict[str, Any] = {
-        "rollout": RolloutSpeed(slots=16, tokens_per_s=150.0, half_batch=6.0, resume_tokens=20.0),
+        "rollout": RolloutSpeed(slots=8, tokens_per_s=200.0, half_batch=6.0, resume_tokens=20.0),
         "train": TrainSpeed(tokens_per_s=700.0, chunk_s=0.5, max_chunk_groups=2),
         "optimizer_s": 1.0,
         "weight_sync_s": 1.0,
