@@ -180,8 +180,8 @@ def _share(trace: Trace, device_s: float) -> float | None:
     return min(1.0, device_s / total) if total > 0 else None
 
 
-def _leases(trace: Trace, setup: Setup, direction: str) -> dict[str, int | None]:
-    """Leases granted, gates that said no, leases that delivered something, and the groups that these delivered."""
+def _leases(trace: Trace, setup: Setup, direction: str) -> dict[str, float | None]:
+    """Leases granted, gates that said no, leases that delivered something, and how many groups' worth of work."""
     leases = [lease for lease in trace.leases if lease.direction == direction]
     refused = trace.refused[direction]
     return {

@@ -1,6 +1,6 @@
 """What emulated and simulated devices obey: speeds, stage costs, switch costs and response lengths of one job.
 
-The same numbers as `profile` in a job file (contract: job file). Seconds and tokens throughout; nothing is measured here.
+The same numbers as `profile` in a job file. Seconds and tokens throughout; nothing is measured here.
 """
 
 from __future__ import annotations

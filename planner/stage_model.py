@@ -29,7 +29,12 @@ class StageModel:
                 raise ValueError(f"{name} of a stage-time model must be a number of seconds >= 0, got {value!r}")
 
     def seconds(self, workload: float, replicas: int) -> float:
-        """Seconds for `workload` group-equivalents on `replicas` replicas; infinite when there is work and no replica."""
+        """Seconds for `workload` groups on `replicas` replicas; infinite when there is work and no replica."""
         if workload == 0:
             return 0.0
         return self.a + self.b * workload / replicas if replicas > 0 else math.inf
+
+
+def slope(model: StageTime) -> float:
+    """Seconds per group and replica of a stage-time model, its fixed part left out."""
+    return (model.seconds(64, 1) - model.seconds(32, 1)) / 32

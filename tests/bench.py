@@ -1,4 +1,4 @@
-"""The figures that the documentation and notes quote, measured anew: `make bench`, or with --seeds / --schedules.
+"""The figures that the documentation and notes quote, measured anew: `make bench`, or with --seeds / --schedules / --simulated.
 
 Prints one line a figure. Nothing here passes or fails: a busy machine changes wall times, so look at the ratios.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.policy import brute_force
+from tests.simulator import random_schedules
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -53,8 +54,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="*", default=[611, 612, 613])
     parser.add_argument("--schedules", type=int, default=20_000)
+    parser.add_argument("--simulated", type=int, default=5_000)
     options = parser.parse_args()
     print(f"staleness rules by brute force: {json.dumps(brute_force.run(options.schedules))}", flush=True)
+    print(f"simulated runs at random: {json.dumps(random_schedules.run(options.simulated))}", flush=True)
     with tempfile.TemporaryDirectory() as data_dir:
         for seed in options.seeds:
             print_demo(seed, demo(seed, data_dir))

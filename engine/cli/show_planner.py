@@ -115,9 +115,9 @@ def _lines(job: Job, result: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _leases(counts: dict[str, int | None]) -> str:
+def _leases(counts: dict[str, Any]) -> str:
     refused = "refusals not recorded" if counts["refused"] is None else f"{counts['refused']} refused"
-    return f"{counts['admitted']} admitted, {counts['delivered']} delivered {counts['groups']} groups, {refused}"
+    return f"{counts['admitted']} admitted, {counts['delivered']} delivered {counts['groups']:.0f} groups, {refused}"
 
 
 def _number(value: float | None, spec: str, unit: str = "") -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.policy.leases import Direction
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadWeights:
@@ -90,8 +92,7 @@ class Lend:
     """The block's devices leave their home role and prepare for the other one, under a new lease."""
 
     block: int
-    direction: str
-    """rollout_on_train or train_on_rollout."""
+    direction: Direction
     gain_s: float
     """Predicted gain, costs not deducted, in seconds; nan where no model was asked."""
     cost_s: float
@@ -108,8 +109,7 @@ class Lend:
 class Refuse:
     """A gate was asked and did not admit a lease: nothing is moved, the decision is recorded."""
 
-    direction: str
-    """rollout_on_train or train_on_rollout."""
+    direction: Direction
     gain_s: float
     """Predicted gain, costs not deducted, in seconds."""
     cost_s: float

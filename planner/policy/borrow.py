@@ -37,11 +37,10 @@ def decide(state: State, now: float) -> list[Action]:
     loads = weight_loads(state)
     pulls = group_pulls(state, now, {load.device: load.version for load in loads})
     actions += [*loads, *pulls, *taken]
-    chunks = shared_chunks(state, trainable, batch_complete=complete)
+    chunks = shared_chunks(state, trainable, now, batch_complete=complete)
     actions += train_actions(state, chunks)
-    if not any(not isinstance(action, Refuse) for action in actions):
-        if not early:
-            actions += lending(state, now, len(trainable))
+    if not early and all(isinstance(action, Refuse) for action in actions):
+        actions += lending(state, now, len(trainable))
     return actions
 
 

@@ -11,6 +11,7 @@ from planner.policy.actions import Action, EndLease, Lend, Refuse
 from planner.policy.counted import count_unconsumed
 from planner.policy.gates import gate_rollout_on_train, gate_train_on_rollout
 from planner.policy.improvements import PAPER, Improvements
+from planner.policy.leases import Direction
 from planner.policy.pulls import OURS, startable
 from planner.policy.state import Block, Estimates, State
 from planner.stage_model import StageModel
@@ -118,7 +119,7 @@ def _train_on_rollout(
     return [_lend(block, "train_on_rollout", verdict.gain_s, verdict.cost_s, verdict.reason) for block in blocks]
 
 
-def _lend(block: Block, direction: str, gain_s: float, cost_s: float, reason: str, *, reserved: int = 0) -> Lend:
+def _lend(block: Block, direction: Direction, gain_s: float, cost_s: float, reason: str, *, reserved: int = 0) -> Lend:
     return Lend(
         block=block.block, direction=direction, gain_s=gain_s, cost_s=cost_s, reason=reason, reserved_groups=reserved
     )

@@ -1,7 +1,7 @@
 """Trainers on the RollPool, as `bidirectional` decides: which rollout blocks leave, and when they come home.
 
-A block may leave when nothing may be started. Unfinished groups on it are moved to the other rollouters (their tails are
-consolidated), for the chance that a block becomes free by itself is small. A lease goes on into the next step while the
+A block may leave when nothing may be started. Unfinished groups on it move to the other rollouters (their tails are
+consolidated): the chance that a block becomes free by itself is small. A lease goes on into the next step while the
 trainers would not run dry before a block that is sent home now delivers.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from planner.policy.actions import Action, EndLease, Lend
 from planner.policy.gates import gate_train_on_rollout
+from planner.policy.leases import Direction
 from planner.policy.outlook import Outlook
 from planner.policy.returns import counts_to_try
 from planner.policy.state import Block, State
 from planner.stage_model import StageModel
 
-DIRECTION = "train_on_rollout"
+DIRECTION: Direction = "train_on_rollout"
 
 
 def lends(state: State, view: Outlook) -> list[Action]:

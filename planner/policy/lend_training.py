@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from planner.policy.actions import Action, EndLease, Lend
 from planner.policy.gates import split_groups
+from planner.policy.leases import Direction
 from planner.policy.outlook import Outlook
 from planner.policy.returns import best, counts_to_try, end_lending, end_returning, plan_of, work_of
 from planner.policy.state import Block, State
@@ -15,7 +16,7 @@ from planner.policy.state import Block, State
 SHORTEST_SHARE = 0.25
 """Share of a group's latency below which a lease is not called home: the next group to finish would lend it again."""
 
-DIRECTION = "rollout_on_train"
+DIRECTION: Direction = "rollout_on_train"
 
 
 def lends(state: State, view: Outlook) -> list[Action]:

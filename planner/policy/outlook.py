@@ -1,4 +1,4 @@
-"""What `bidirectional` looks at before it lends: counts, rates, and how much of its time a block would be used at home."""
+"""What `bidirectional` looks at before it lends: counts, rates, and how much a block would be used at home."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from planner.policy.counted import count_unconsumed
 from planner.policy.pulls import startable
 from planner.policy.state import Block, Estimates, State
-from planner.stage_model import StageTime
-
-
-def slope(model: StageTime) -> float:
-    """Seconds per group and replica of a stage-time model, its fixed part left out."""
-    return (model.seconds(64, 1) - model.seconds(32, 1)) / 32
+from planner.stage_model import slope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

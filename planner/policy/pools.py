@@ -25,7 +25,7 @@ def decide(state: State, now: float) -> list[Action]:
     complete = len(state.step.taken) + sum(len(take.group_ids) for take in taken) == state.bound.prompts_per_step
     if not (complete or state.streaming):
         queue = ()
-    return actions + train_actions(state, shared_chunks(state, queue, batch_complete=complete))
+    return actions + train_actions(state, shared_chunks(state, queue, now, batch_complete=complete))
 
 
 def must_drain(replica: RolloutReplica, published: int | None) -> bool:

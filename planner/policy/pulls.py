@@ -10,7 +10,6 @@ from planner.policy.prefixes import resumes
 from planner.policy.staleness import may_start
 from planner.policy.state import State
 
-
 OURS = ("bidirectional", "rollout_on_train", "train_on_rollout")
 """Arms with our rules; the last two lend in one direction only."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from planner.policy.outlook import Outlook, slope
+from planner.policy.outlook import Outlook
 from planner.policy.step_end import StepWork, rolled_in, step_end
+from planner.stage_model import slope
 
 RETURNS = ((0.0, 0.0), (0.0, 0.5), (0.0, 1.0), (0.5, 0.5), (0.5, 1.0), (1.0, 1.0))
 """Ways of bringing lent blocks home, as shares of the time between the first group and the last: when the first block

@@ -92,7 +92,8 @@ def choose_many(
     `version` is the trainer's, v; `slots_left` the groups that step v still lacks; `taken` the (version, bound) of
     those it has; `unconsumed` every group in flight or finished, in any order. The oldest version goes first, then the
     first completed, and only what leaves room for the groups that must be in this step. Costs one pass over the groups,
-    none when they come counted, and then O(versions * bounds) for each one taken. A whole-batch trainer takes the selection when it fills the step.
+    none when they come counted, and then O(versions * bounds) for each one taken. A whole-batch trainer takes the
+    selection when it fills the step.
     """
     cells = cells_of(version, taken, unconsumed)
     picked: list[int] = []

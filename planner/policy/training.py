@@ -7,7 +7,9 @@ checkpoint must have run before the optimizer changes the parameters; then gradi
 from __future__ import annotations
 
 from planner.policy.actions import Action, Checkpoint, Evaluate, FinishStep, ShipGradient, TrainChunk
+from planner.policy.lazy_pull import TAIL_CHUNKS, joint_tail_split
 from planner.policy.state import State, TrainReplica
+from planner.stage_model import StageModel, slope
 
 
 def train_actions(state: State, chunks: list[TrainChunk]) -> list[Action]:
@@ -22,11 +24,17 @@ def train_actions(state: State, chunks: list[TrainChunk]) -> list[Action]:
     idle = [replica for replica in idle_trainers(state) if replica.device not in given]
     idle, more = _evaluations(state, idle)
     actions += more
-    if state.step.checkpoint_due and idle and idle[0].device == state.train[0].device:
-        actions.append(Checkpoint(device=idle[0].device, reason=f"checkpoint of version {state.step.version} is due"))
+    first = _first_primary(state)
+    if state.step.checkpoint_due and first is not None and first in idle:
+        actions.append(Checkpoint(device=first.device, reason=f"checkpoint of version {state.step.version} is due"))
     if not actions and not state.paused:
         actions += _close_step(state)
     return actions
+
+
+def _first_primary(state: State) -> TrainReplica | None:
+    """Primaries alone own the optimizer, which belongs to a checkpoint; None while all of them are lent."""
+    return next((replica for replica in state.train if replica.lease is None), None)
 
 
 def idle_trainers(state: State) -> list[TrainReplica]:
@@ -39,7 +47,7 @@ def takes_chunk(replica: TrainReplica, chunks_ahead: int) -> bool:
     return replica.ready and (replica.busy is None or (replica.busy == "chunk" and replica.chunks < chunks_ahead))
 
 
-def shared_chunks(state: State, queue: tuple[int, ...], *, batch_complete: bool) -> list[TrainChunk]:
+def shared_chunks(state: State, queue: tuple[int, ...], now: float, *, batch_complete: bool) -> list[TrainChunk]:
     """Chunks from one queue that all trainers share, for those that are idle and then for those with one chunk.
 
     `batch_complete`: no more groups will join this step. A chunk is never more than a trainer's even share of what the
@@ -54,17 +62,40 @@ def shared_chunks(state: State, queue: tuple[int, ...], *, batch_complete: bool)
     takers.sort(key=lambda replica: replica.chunks)
     trainers = sum(replica.ready for replica in state.train)
     open_groups = len(queue) if batch_complete else len(queue) + state.bound.prompts_per_step - _taken(state, queue)
+    # the published rules take full chunks and split the tail; an even share from the start does better
+    published = state.arm == "bidirectional_paper" and state.estimates is not None and len(takers) == 1
     for place, replica in enumerate(takers):
         size = min(state.max_chunk_groups, len(queue), -(-open_groups // trainers))
         if batch_complete or not replica.chunks:
             size = min(size, -(-len(queue) // (len(takers) - place)))
         elif size < state.max_chunk_groups:
             size = 0
+        if published and trainers > 1:
+            tail = len(queue) <= TAIL_CHUNKS * state.max_chunk_groups
+            wanted = _tail_split(state, replica, len(queue), now) if tail else len(queue)
+            size = min(state.max_chunk_groups, wanted)
         if size == 0:
             break
         chunk, queue = queue[:size], queue[size:]
         chunks.append(chunk_of(state, replica.device, chunk))
     return chunks
+
+
+def _tail_split(state: State, puller: TrainReplica, left: int, now: float) -> int:
+    """Groups of the last ones that the puller takes so that it and the others end together."""
+    assert state.estimates is not None
+    group_s = slope(state.estimates.train)
+    others = [replica for replica in state.train if replica.ready and replica.device != puller.device]
+    ready = sum(max(now, replica.busy_since + replica.groups * group_s) for replica in others) / len(others)
+    return joint_tail_split(
+        units=(1.0,) * left,
+        now=now,
+        other_ready=ready,
+        replicas=1,
+        other_replicas=len(others),
+        model=StageModel(a=0.0, b=group_s),
+        primary=puller.lease is None,
+    )
 
 
 def _taken(state: State, queue: tuple[int, ...]) -> int:
@@ -79,8 +110,8 @@ def chunk_of(state: State, device: int, group_ids: tuple[int, ...]) -> TrainChun
 
 
 def _closing(state: State) -> list[Action]:
-    first = state.train[0]
-    if state.step.checkpoint_due and first.ready and first.busy is None:
+    first = _first_primary(state)
+    if state.step.checkpoint_due and first is not None and first.ready and first.busy is None:
         return [Checkpoint(device=first.device, reason="the run is stopping: keep what it has learnt")]
     return []
 

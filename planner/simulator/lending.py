@@ -9,14 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.policy import actions as act
+from planner.policy import leases as policy_leases
+from planner.policy.chunks import ChunkEvent, ChunkState, Outcome, after
 from planner.policy.guard import observe
-from planner.policy.outlook import slope
+from planner.policy.leases import LeaseState, advance
 from planner.policy.pulls import OURS
 from planner.profile import SwitchCosts
 from planner.simulator.events import BACK, FAIL, READY, RELEASED, REVOKE
 from planner.simulator.setup import Failure
 from planner.simulator.trace import Lease
 from planner.simulator.world import BlockEntry
+from planner.stage_model import slope
 
 if TYPE_CHECKING:
     from planner.simulator.simulator import Simulator
@@ -43,13 +46,22 @@ class Lending:
             # a preparation under the optimizer step and the weight sync is hidden; the role begins when they are over
             entry.counted_until = sim.closing_ends
         ready_at = max(sim.now + self._costs(entry).in_s, entry.counted_until)
+        life = policy_leases.Lease(
+            lease_id=len(sim.trace.leases),
+            direction=action.direction,
+            block=tuple(range(entry.first_device, entry.first_device + self._size)),
+            state=LeaseState.GRANTED,
+            granted_at=sim.now,
+            expected_end=None,
+            gain_s=action.gain_s,
+            cost_s=action.cost_s,
+            reason=action.reason,
+        )
         lease = Lease(
+            life=life,
             lease=len(sim.trace.leases),
             block=entry.block,
-            direction=action.direction,
-            granted_at=sim.now,
             alone_until=None if action.alone_s is None else sim.now + action.alone_s,
-            reason=action.reason,
         )
         sim.trace.leases.append(lease)
         self._enter(entry, lease, "preparing")
@@ -65,7 +77,8 @@ class Lending:
         if entry.lease_state == "releasing":
             return
         busy = [t for t in sim.world.trainers.values() if t.block == entry.block and t.busy == "chunk"]
-        if action.revoke:
+        event = ChunkEvent.REVOKED if action.revoke else ChunkEvent.RELEASED
+        if after(ChunkState.RUNNING, event, held=False) is Outcome.STOP_AT_GROUP_BOUNDARY:
             for trainer in busy:
                 sim.stop_at_boundary(trainer)
         if entry.lease_state == "draining":
@@ -203,6 +216,10 @@ class Lending:
 
     def _enter(self, entry: BlockEntry, lease: Lease | None, state: str) -> None:
         self._count(entry)
+        if lease is not None:
+            lease.life = advance(lease.life, LeaseState(state))
+        elif entry.lease is not None:
+            entry.lease.life = advance(entry.lease.life, LeaseState.RELEASED)
         entry.lease, entry.lease_state, entry.since, entry.picture = lease, state, self._sim.now, None
 
     def _count(self, entry: BlockEntry) -> None:

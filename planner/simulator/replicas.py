@@ -16,7 +16,7 @@ ROUNDING = 1e-6
 class Group:
     """One group from its start to its step."""
 
-    __slots__ = ("bound", "group_id", "left", "order", "place", "resumed", "responses", "tokens", "version")
+    __slots__ = ("bound", "group_id", "left", "order", "place", "responses", "resumed", "tokens", "version")
 
     def __init__(self, group_id: int, place: int, responses: list[int], bound: Bound) -> None:
         self.group_id = group_id

@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from planner.policy import actions as act
+from planner.policy.chunks import ChunkEvent, ChunkState, Outcome, after
 from planner.policy.decide import decide
 from planner.policy.idle import idle_causes
 from planner.policy.state import Estimates, State
@@ -409,12 +410,17 @@ class Simulator:
         trainer.trained = []
 
     def lose_gradient(self, trainer: Trainer) -> None:
-        """Its devices died: everything that it had of this step goes back to the queue."""
-        if self.world.step.closing_since is not None:
-            return  # the primaries have merged it
-        lost = [group for chunk in trainer.chunks for group in chunk]
-        self.world.step.trained -= len(trainer.trained)
-        self.world.requeue(trainer.trained + lost)
+        """Its devices died: what the chunk table sends back to the queue is trained again by others."""
+        event = ChunkEvent.PRIMARY_DIED if trainer.lease is None else ChunkEvent.AUXILIARY_DIED
+        merged = self.world.step.closing_since is not None
+        back: list[int] = []
+        trained = ChunkState.FETCHED if merged else ChunkState.FINISHED
+        if after(trained, event, held=merged) is Outcome.BACK_TO_QUEUE:
+            self.world.step.trained -= len(trainer.trained)
+            back += trainer.trained
+        if after(ChunkState.RUNNING, event, held=False) is Outcome.BACK_TO_QUEUE:
+            back += [group for chunk in trainer.chunks for group in chunk]
+        self.world.requeue(back)
 
     def stop_at_boundary(self, trainer: Trainer) -> None:
         """The running chunk ends with the group it works on; the rest goes back to the queue."""

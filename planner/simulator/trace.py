@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from planner.policy import leases as policy_leases
 from planner.policy.actions import Action
 from planner.simulator.account import Account
 from planner.throughput import throughput
@@ -31,10 +32,10 @@ class SimulatedStep:
 class Lease:
     """One lease, as it went."""
 
+    life: policy_leases.Lease
+    """what was decided, and where it is in its life"""
     lease: int
     block: int
-    direction: str
-    granted_at: float
     working_at: float | None = None
     ended_at: float | None = None
     """when its end was decided"""
@@ -47,8 +48,22 @@ class Lease:
     """groups' worth of tokens that its rollouters finished, or that its trainers trained"""
     gain_s: float | None = None
     """measured gain; known when the block is home again"""
-    reason: str = ""
     end_reason: str = ""
+
+    @property
+    def direction(self) -> str:
+        """rollout_on_train or train_on_rollout."""
+        return self.life.direction
+
+    @property
+    def granted_at(self) -> float:
+        """Virtual seconds."""
+        return self.life.granted_at
+
+    @property
+    def reason(self) -> str:
+        """Why it was granted."""
+        return self.life.reason
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,7 +16,7 @@ class Workload:
     """
 
     PERSISTENCE = 0.8
-    """Correlation of the drift from one step to the next: it wanders over about five steps, as lengths do in training."""
+    """Correlation of the drift from one step to the next: it wanders over about five steps."""
 
     def __init__(
         self,

@@ -130,9 +130,7 @@ def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
             "schedule.deterministic: deterministic: true does not exist yet; allowed: false",
             id="not yet",
         ),
-        pytest.param(
-            "devices: {kind: tpu}", "devices.kind: must be one of cpu, cuda, emulated, got 'tpu'", id="tpu"
-        ),
+        pytest.param("devices: {kind: tpu}", "devices.kind: must be one of cpu, cuda, emulated, got 'tpu'", id="tpu"),
         pytest.param(
             "devices: {train_replica_size: 0}",
             "devices.train_replica_size: input should be greater than or equal to 1, got 0",

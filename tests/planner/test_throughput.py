@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from planner.throughput import throughput
+from planner.throughput import steady, throughput
 
 STEPS = [(100, 50), (100, 10), (200, 10), (300, 20), (400, 20), (500, 100)]
 
@@ -28,6 +28,11 @@ def test_throughput_leaves_out_the_filling_and_the_draining_steps(
     steps: list[tuple[float, float]], staleness: float, expected: float | None
 ) -> None:
     assert throughput(steps, staleness) == (None if expected is None else pytest.approx(expected, rel=1e-12))
+
+
+@pytest.mark.parametrize(("staleness", "kept"), [(0, "bcdef"), (0.5, "bcde"), (1, "bcde"), (2, "cd"), (3, ""), (9, "")])
+def test_the_steady_part_is_what_throughput_is_taken_over(staleness: float, kept: str) -> None:
+    assert steady("abcdef", staleness) == kept
 
 
 @pytest.mark.parametrize("staleness", [-1, math.nan])

@@ -6,7 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from planner.policy.staleness import Bound, Unconsumed
-from planner.policy.state import ColocatedDevice, RolloutReplica, State, Step, TrainReplica
+from planner.policy.state import Block, ColocatedDevice, Estimates, RolloutReplica, State, Step, TrainReplica
+from planner.profile import SwitchCosts
+from planner.stage_model import StageModel
 
 B = 4
 
@@ -48,6 +50,31 @@ def make_step(**overrides: Any) -> Step:
 def make_colocated(device: int = 0, **overrides: Any) -> ColocatedDevice:
     fields: dict[str, Any] = {"role": "rollout", "share": 2, "started": 0, "finished": (), "queue": (), "trained": 0}
     return ColocatedDevice(device=device, **(fields | overrides))
+
+
+def make_block(block: int, pool: str, **overrides: Any) -> Block:
+    """A block of one device at home; with a lease number it is lent and works, unless told otherwise."""
+    fields: dict[str, Any] = {"primaries": 1, "auxiliaries": 1}
+    if overrides.get("lease") is not None:
+        fields["lease_state"] = "working"
+    return Block(block=block, pool=pool, **(fields | overrides))
+
+
+def make_estimates(**overrides: Any) -> Estimates:
+    """A group takes a full rollout replica 4 s and a trainer 2 s; a switch takes 1 s each way."""
+    fields: dict[str, Any] = {
+        "rollout": StageModel(a=0.0, b=4.0),
+        "train": StageModel(a=0.0, b=2.0),
+        "rollout_on_train": SwitchCosts(in_s=1.0, out_s=1.0),
+        "train_on_rollout": SwitchCosts(in_s=1.0, out_s=1.0, grad_s=0.5),
+        "full_load_group_s": 4.0,
+        "group_latency_s": 8.0,
+        "slot_groups": 2,
+        "half_groups": 1.0,
+        "optimizer_s": 1.0,
+        "sync_s": 1.0,
+    }
+    return Estimates(**(fields | overrides))
 
 
 def make_state(**overrides: Any) -> State:

@@ -1,0 +1,94 @@
+"""Valid jobs that this version cannot run live: refused by name, where a job would run, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.config import ARMS_AVAILABLE, JobError, check_runnable, load_job, parse_job
+from engine.config.job import ARMS_PLANNED
+
+JOBS = sorted((Path(__file__).resolve().parents[2] / "jobs").glob("*.yaml"))
+
+PROFILE = """
+profile:
+  rollout: {slots: 64, tokens_per_s: 1250, half_batch: 24, resume_tokens: 25}
+  train: {tokens_per_s: 2800, chunk_s: 0.6, max_chunk_groups: 8}
+  optimizer_s: 2
+  weight_sync_s: 3
+  switch: {rollout_on_train: {in_s: 7.7, out_s: 5.59}, train_on_rollout: {in_s: 6.16, out_s: 5.62, grad_s: 1.21}}
+  response_tokens: {median: 700, max: 2048}
+  prompt_tokens: 400
+"""
+
+
+def refused(text: str) -> str:
+    """The one line that says why a valid job is not run."""
+    job = parse_job(text)
+    with pytest.raises(JobError) as caught:
+        check_runnable(job)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize("arm", ARMS_AVAILABLE)
+def test_a_job_of_an_arm_that_runs_live_passes(arm: str) -> None:
+    check_runnable(parse_job(f"schedule: {{arm: {arm}}}"))
+
+
+@pytest.mark.parametrize("arm", ARMS_PLANNED)
+def test_an_arm_that_does_not_run_live_yet_is_refused_by_name(arm: str) -> None:
+    assert refused(f"schedule: {{arm: {arm}}}") == (
+        f"job: schedule.arm: arm {arm!r} does not run live yet; available: no_borrow, colocated"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        pytest.param(
+            "devices: {kind: cuda}", "devices.kind: device kind 'cuda' does not run yet; available: cpu", id="cuda"
+        ),
+        pytest.param(
+            "devices: {kind: emulated}",
+            "devices.kind: device kind 'emulated' does not run yet; available: cpu",
+            id="emulated",
+        ),
+        pytest.param(
+            "devices: {train_replica_size: 4}",
+            "devices.train_replica_size: must be 1 where one core is one replica, got 4",
+            id="replicas",
+        ),
+        pytest.param(
+            "schedule: {improvements: {keep_lease: true, block_leases: false}}",
+            "schedule.improvements: improvements belong to the arm bidirectional, which does not run live yet; got "
+            "keep_lease, block_leases",
+            id="improvements",
+        ),
+        pytest.param(
+            PROFILE,
+            "profile: profile is read by emulated devices, which do not exist yet, and by `bidirl plan` and `bidirl "
+            "simulate`; allowed to run: null",
+            id="profile",
+        ),
+    ],
+)
+def test_what_does_not_run_yet_is_named_with_its_place_and_what_is_allowed(text: str, line: str) -> None:
+    assert refused(text) == f"job: {line}"
+
+
+def test_everything_that_keeps_a_job_from_running_is_named_at_once() -> None:
+    with pytest.raises(JobError) as caught:
+        check_runnable(parse_job("schedule: {arm: opportunistic}\ndevices: {kind: cuda}"), source="file.yaml")
+    assert list(caught.value.problems) == ["schedule.arm", "devices.kind"]
+    assert str(caught.value).startswith("file.yaml: ")
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.name)
+def test_a_job_that_ships_runs_live_or_says_in_its_own_words_that_it_does_not(path: Path) -> None:
+    try:
+        check_runnable(load_job(path))
+    except JobError:
+        assert "does not run live yet" in path.read_text(encoding="utf-8")

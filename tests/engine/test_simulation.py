@@ -1,0 +1,223 @@
+"""A job's simulated run: what is simulated, the fields of its result, and figures that must add up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import results, simulation
+from engine.config import Job, JobError
+from engine.config.job import ARMS_PLANNED
+from engine.planning import plan_job
+from engine.simulation import chosen_split, improvements_of, setup_of, simulate
+from planner.policy.actions import Refuse
+from planner.policy.improvements import ALL, IMPROVEMENTS
+from planner.simulator.bounds import fluid_throughput
+from planner.simulator.setup import Setup
+from planner.simulator.simulator import Simulator
+from storage.reader import TelemetryReader
+from storage.writer import TelemetryWriter
+from tests.engine.test_planning import make_job
+from tests.engine.test_results import FIELDS
+from tests.storage.builders import RUN, T0
+
+SHORT = "algorithm.steps=5"
+ARMS = ("no_borrow", *ARMS_PLANNED)
+
+
+def setup_for(*settings: str) -> Setup:
+    job = make_job(*settings)
+    planned = plan_job(job)
+    return setup_of(job, planned, chosen_split(job, planned))
+
+
+def made(job: Job) -> dict[str, Any]:
+    """The result as JSON gives it."""
+    found: dict[str, Any] = json.loads(json.dumps(simulate(job), allow_nan=False))
+    return found
+
+
+# -- what is simulated ------------------------------------------------------------------------------------------------
+
+
+def test_the_setup_is_the_job() -> None:
+    setup = setup_for("seed=3", "schedule.staleness=0.5", "schedule.improvements={keep_lease: false}")
+    assert (setup.arm, setup.streaming, setup.staleness, setup.seed) == ("bidirectional", True, 0.5, 3)
+    assert (setup.rollout_devices, setup.train_devices) == (8, 8)
+    assert (setup.rollout_replica_size, setup.train_replica_size) == (1, 4)
+    assert (setup.prompts_per_step, setup.group_size, setup.steps) == (64, 8, 14)
+    assert (setup.rollout_on_train, setup.train_on_rollout) == (True, True)
+    assert setup.improvements == ALL.without("keep_lease")
+    assert setup.profile.response_tokens.linear_drift == 0.3
+
+
+@pytest.mark.parametrize(
+    ("arm", "policy", "directions"),
+    [
+        ("no_borrow", "no_borrow", (True, True)),
+        ("opportunistic", "opportunistic", (True, True)),
+        ("bidirectional_paper", "bidirectional_paper", (True, True)),
+        ("rollout_on_train", "bidirectional_paper", (True, False)),
+        ("train_on_rollout", "bidirectional_paper", (False, True)),
+    ],
+)
+def test_the_arms_as_published_take_whole_batches_and_lend_in_their_directions(
+    arm: str, policy: str, directions: tuple[bool, bool]
+) -> None:
+    setup = setup_for(f"schedule.arm={arm}")
+    assert (setup.arm, setup.streaming) == (policy, False)
+    assert (setup.rollout_on_train, setup.train_on_rollout) == directions
+
+
+def test_consume_that_is_set_goes_before_the_arms() -> None:
+    assert not setup_for("schedule.consume=whole_batch").streaming
+    assert setup_for("schedule.arm=no_borrow", "schedule.consume=stream").streaming
+
+
+def test_improvements_that_are_not_named_are_on() -> None:
+    assert improvements_of({}) == ALL
+    off = improvements_of(dict.fromkeys(IMPROVEMENTS, False) | {"keep_lease": True})
+    assert [name for name in IMPROVEMENTS if getattr(off, name)] == ["keep_lease"]
+
+
+@pytest.mark.parametrize("arm", ["bidirectional", "no_borrow"])
+def test_an_automatic_partition_is_the_planners_best_for_the_arm(arm: str) -> None:
+    settings = (f"schedule.arm={arm}", "devices.count=32", "devices.partition=auto", "profile.train.tokens_per_s=1200")
+    job = make_job(*settings)
+    planned = plan_job(job)
+    best = planned.plan.best if arm == "no_borrow" else planned.plan.best_borrowing
+    assert best is not None
+    assert chosen_split(job, planned) == best
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        pytest.param(
+            ["devices.partition=10:6"],
+            "devices.partition: '10:6' is not feasible for arm 'bidirectional': 6 trainer devices are not a multiple "
+            "of the trainer replica size 4",
+            id="no whole replicas",
+        ),
+        pytest.param(
+            ["devices.partition=14:4", "devices.count=18"],
+            "devices.partition: '14:4' is not feasible for arm 'bidirectional': 14 rollout devices are not a multiple "
+            "of the trainer replica size 4, so they cannot all be lent",
+            id="a pool that cannot be lent",
+        ),
+        pytest.param(
+            ["devices.partition=auto", "devices.count=18"],
+            "devices.count: none of the 17 splits of 18 devices is feasible; at 9:9, 9 trainer devices are not a "
+            "multiple of the trainer replica size 4",
+            id="nothing is feasible",
+        ),
+    ],
+)
+def test_a_partition_that_cannot_be_is_refused_with_the_planners_reason(settings: list[str], line: str) -> None:
+    with pytest.raises(JobError) as caught:
+        simulate(make_job(*settings), source="file.yaml")
+    assert str(caught.value) == f"file.yaml: {line}"
+
+
+def test_a_pool_that_cannot_be_lent_is_no_fault_of_an_arm_that_lends_nothing() -> None:
+    setup = setup_for("devices.partition=14:4", "devices.count=18", "schedule.arm=no_borrow")
+    assert (setup.rollout_devices, setup.train_devices, setup.lendable) == (14, 4, False)
+
+
+# -- its result -------------------------------------------------------------------------------------------------------
+
+
+def test_a_result_has_the_fields_of_a_live_run(tmp_path: Path) -> None:
+    writer = TelemetryWriter(tmp_path / "telemetry.db", clock=lambda: T0)
+    writer.run(RUN, name="demo", state="running", arm="no_borrow", created_at=T0)
+    writer.close()
+    with TelemetryReader(tmp_path / "telemetry.db") as reader:
+        stored = reader.run(RUN)
+        assert stored is not None
+        live = results.build(reader, stored)
+    simulated = made(make_job(SHORT))
+    assert list(simulated) == list(live)
+    assert set(simulated) >= FIELDS
+    for name in ("reward", "lag", "ledger", "switch", "model_error"):
+        assert set(simulated[name]) == set(live[name]), name
+    assert set(simulated["idle"]) >= {"fraction", "by_cause", "structural_fraction", "residual_fraction"}
+
+
+def test_what_a_simulation_cannot_know_is_null_and_never_0() -> None:
+    found = made(make_job(SHORT))
+    assert (found["kind"], found["state"], found["run_id"], found["params_sha256"]) == (
+        "simulated",
+        "finished",
+        None,
+        None,
+    )
+    assert found["reward"] == {"first": None, "last": None, "per_step": []}
+    assert (found["eval"], found["excluded"]) == ([], {})
+    assert set(found["ledger"].values()) == {None}
+    # its gates are asked at every decision and record no refusal
+    assert {counts["refused"] for counts in found["leases"].values()} == {None}
+    one = made(make_job("algorithm.steps=1"))
+    assert (one["throughput_tokens_per_s"], one["bound_ratio"]) == (None, None)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_the_figures_of_a_result_add_up(arm: str) -> None:
+    found = made(make_job(SHORT, f"schedule.arm={arm}"))
+    idle = found["idle"]
+    assert (found["arm"], found["steps"], len(found["step_s"])) == (arm, 5, 5)
+    assert sum(found["step_s"]) == pytest.approx(found["wall_s"])
+    assert sum(found["lag"]["histogram"].values()) == 5 * 64
+    assert sum(idle["by_cause"].values()) == pytest.approx(idle["fraction"])
+    assert idle["structural_fraction"] + idle["residual_fraction"] == pytest.approx(idle["fraction"])
+    assert 0 < found["utilisation"] <= 1 - idle["fraction"]
+    assert 0 < found["bound_ratio"] < found["utilisation"] + 0.1
+    for counts in found["leases"].values():
+        assert counts["delivered"] <= counts["admitted"]
+        assert (counts["groups"] > 0) == (counts["delivered"] > 0)
+
+
+def test_the_bound_is_that_of_all_devices_always_busy() -> None:
+    # one seed, staleness 0: only the first step is not counted, so the fluid bound of the whole run is close
+    settings = ("schedule.staleness=0", "algorithm.steps=12")
+    found = made(make_job(*settings))
+    bound = found["throughput_tokens_per_s"] / found["bound_ratio"]
+    assert bound == pytest.approx(fluid_throughput(setup_for(*settings)), rel=0.03)
+
+
+def test_an_arm_lends_in_its_own_direction_alone_and_the_switch_costs_are_those_of_its_leases() -> None:
+    found = made(make_job("schedule.arm=train_on_rollout", "profile.train.tokens_per_s=1200", SHORT))
+    assert found["leases"]["rollout_on_train"] == {"admitted": 0, "refused": 0, "delivered": 0, "groups": 0}
+    assert found["leases"]["train_on_rollout"]["delivered"] > 0
+    assert found["switch"] == {"in_s": pytest.approx(6.16), "out_s": 5.62, "grad_s": 1.21}
+
+
+def test_without_a_lease_nothing_is_known_of_switches() -> None:
+    found = made(make_job("schedule.arm=no_borrow", SHORT))
+    assert found["switch"] == {"in_s": None, "out_s": None, "grad_s": None}
+    assert {counts["refused"] for counts in found["leases"].values()} == {0}
+
+
+def test_every_refusal_of_a_gate_is_counted_in_its_direction() -> None:
+    setup = setup_for("schedule.arm=bidirectional_paper", SHORT)
+    simulator = Simulator(setup, keep_actions=True)
+    trace = simulator.run()
+    said = [action.direction for _, action in trace.actions if isinstance(action, Refuse)]
+    assert said
+    assert trace.refused == {direction: said.count(direction) for direction in set(said)}
+    job = make_job("schedule.arm=bidirectional_paper", SHORT)
+    found = simulation.result(job, setup, chosen_split(job, plan_job(job)), trace, simulator.workload)
+    assert sum(counts["refused"] for counts in found["leases"].values()) == len(said)
+
+
+def test_the_same_job_gives_the_same_result_and_another_seed_another() -> None:
+    assert simulate(make_job(SHORT)) == simulate(make_job(SHORT))
+    assert simulate(make_job(SHORT))["tokens"] != simulate(make_job(SHORT, "seed=1"))["tokens"]
+
+
+def test_all_arms_consume_the_same_tokens_at_staleness_0() -> None:
+    # every step takes exactly its own groups
+    on_policy = [simulate(make_job(SHORT, "schedule.staleness=0", f"schedule.arm={arm}")) for arm in ARMS]
+    assert len({found["tokens"] for found in on_policy}) == 1
