@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # the environment is as the pins say; a change of any of these files rebuilds it
 STAMP  := $(VENV)/.stamp-$(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
 
-.PHONY: run test setup lint bench browser-check clean
+.PHONY: run test setup lint bench study browser-check clean
 
 run: setup
 	@$(BIN)/bidirl serve --demo
@@ -31,7 +31,11 @@ test: lint
 
 # figures that an issue or a page quotes come from here: CPU-seconds and ratios, never wall-clock limits
 bench: setup
-	$(BIN)/python tests/bench.py
+	$(BIN)/python -m tests.bench
+
+# every table of docs/scheduling_study.md, simulated; a few minutes of two cores
+study: setup
+	$(BIN)/python -m planner.simulator.study
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

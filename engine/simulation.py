@@ -24,13 +24,6 @@ from planner.throughput import steady
 
 DIRECTIONS = ("rollout_on_train", "train_on_rollout")
 
-ONE_WAY_ARMS = DIRECTIONS
-"""Arms named after the only direction that they lend in: the published rules with the other direction off."""
-
-SILENT_ARMS = ("bidirectional",)
-"""Arms whose gates are asked all the time and record no refusal, so that none recorded does not mean none."""
-
-
 def simulate(job: Job, *, source: str = "job") -> dict[str, Any]:
     """Play the job's run to its end; its result.
 
@@ -68,11 +61,10 @@ def chosen_split(job: Job, planned: Planned, *, source: str = "job") -> Candidat
 def setup_of(job: Job, planned: Planned, split: Candidate, *, source: str = "job") -> Setup:
     """The simulated run of a job on a feasible split."""
     schedule, algorithm = job.schedule, job.algorithm
-    only = schedule.arm if schedule.arm in ONE_WAY_ARMS else None
     try:
         return Setup(
             profile=planned.profile,
-            arm="bidirectional_paper" if only else schedule.arm,
+            arm=schedule.arm,
             streaming=schedule.consume_resolved == "stream",
             staleness=schedule.staleness_resolved,
             rollout_devices=split.rollout_devices,
@@ -84,8 +76,6 @@ def setup_of(job: Job, planned: Planned, split: Candidate, *, source: str = "job
             steps=algorithm.steps,
             seed=job.seed,
             improvements=improvements_of(schedule.improvements),
-            rollout_on_train=only in (None, "rollout_on_train"),
-            train_on_rollout=only in (None, "train_on_rollout"),
         )
     except ValueError as error:
         raise JobError({"": str(error)}, source=source) from None
@@ -132,7 +122,7 @@ def result(job: Job, setup: Setup, split: Candidate, trace: Trace, workload: Wor
         "ledger": dict.fromkeys(
             ("ok", "max_gap_fraction", "cpu_over_busy", "cpu_over_idle", "other_cpu_over_wall"), None
         ),
-        "leases": {direction: _leases(trace, setup, direction) for direction in DIRECTIONS},
+        "leases": {direction: _leases(trace, direction) for direction in DIRECTIONS},
         "switch": _switch(trace, setup),
         "publish_s": None,
         "engine": None,
@@ -180,13 +170,12 @@ def _share(trace: Trace, device_s: float) -> float | None:
     return min(1.0, device_s / total) if total > 0 else None
 
 
-def _leases(trace: Trace, setup: Setup, direction: str) -> dict[str, float | None]:
+def _leases(trace: Trace, direction: str) -> dict[str, float]:
     """Leases granted, gates that said no, leases that delivered something, and how many groups' worth of work."""
     leases = [lease for lease in trace.leases if lease.direction == direction]
-    refused = trace.refused[direction]
     return {
         "admitted": len(leases),
-        "refused": None if refused == 0 and setup.arm in SILENT_ARMS else refused,
+        "refused": trace.refused[direction],
         "delivered": sum(lease.groups > 0 for lease in leases),
         "groups": sum(lease.groups for lease in leases),
     }

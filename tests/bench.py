@@ -1,4 +1,4 @@
-"""The figures that the documentation and notes quote, measured anew: `make bench`, or with --seeds / --schedules / --simulated.
+"""The figures that the documentation and notes quote, measured anew: `make bench`; --help names its sizes.
 
 Prints one line a figure. Nothing here passes or fails: a busy machine changes wall times, so look at the ratios.
 """

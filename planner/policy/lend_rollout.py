@@ -7,7 +7,7 @@ trainers would not run dry before a block that is sent home now delivers.
 
 from __future__ import annotations
 
-from planner.policy.actions import Action, EndLease, Lend
+from planner.policy.actions import Action, EndLease, Lend, Refuse
 from planner.policy.gates import gate_train_on_rollout
 from planner.policy.leases import Direction
 from planner.policy.outlook import Outlook
@@ -50,7 +50,11 @@ def lends(state: State, view: Outlook) -> list[Action]:
     count = min(verdicts, key=lambda count: (verdicts[count].borrow_s, count))
     verdict = verdicts[count]
     if not verdict.admit:
-        return []
+        if DIRECTION in state.refused:
+            return []
+        return [
+            Refuse(direction=DIRECTION, gain_s=verdict.gain_s, cost_s=verdict.cost_s, reason=verdict.reason)
+        ]
     return [
         Lend(
             block=block.block,

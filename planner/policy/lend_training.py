@@ -6,7 +6,7 @@ role it is not needed, and a lease goes on over many steps. Below s = 1 the ques
 
 from __future__ import annotations
 
-from planner.policy.actions import Action, EndLease, Lend
+from planner.policy.actions import Action, EndLease, Lend, Refuse
 from planner.policy.gates import split_groups
 from planner.policy.leases import Direction
 from planner.policy.outlook import Outlook
@@ -32,7 +32,7 @@ def lends(state: State, view: Outlook) -> list[Action]:
     found = _lends_steady(state, view, idle, work) if state.bound.k >= 1 else _lends_step(state, view, idle)
     if not state.improvements.fill_auxiliary:
         # an auxiliary that no group is kept for would have nothing to do: the published Q_a = 0
-        found = [lend for lend in found if lend.reserved_groups > 0]
+        found = [action for action in found if isinstance(action, Refuse) or action.reserved_groups > 0]
     return [*found]
 
 
@@ -44,31 +44,37 @@ def _idle(state: State, view: Outlook) -> list[Block]:
     return idle if whole else []
 
 
-def _lends_steady(state: State, view: Outlook, idle: list[Block], work: int) -> list[Lend]:
+def _lends_steady(state: State, view: Outlook, idle: list[Block], work: int) -> list[Lend | Refuse]:
     costs = view.estimates.rollout_on_train
-    found: list[Lend] = []
+    found: list[Lend | Refuse] = []
+    refusal: list[Lend | Refuse] = []
     trainers, lent = view.trainers, 0
     for block in idle:
         length_s = work * view.group_s / block.auxiliaries
         used = view.use_at_home(block, trainers, length_s, view.supply_over(length_s, lent))
         net_s = length_s - costs.out_s - used * (length_s + costs.in_s)
         horizon_s = view.round_trip_s
-        if net_s <= 0 or view.use_at_home(block, trainers, horizon_s, view.supply_over(horizon_s, lent)) >= 1.0:
-            break
         reason = (
             f"{work} groups last its rollouters {length_s:.0f} s; its trainers would be busy for {used:.0%} of that at "
             f"home, and it is away for {costs.in_s + costs.out_s:.1f} s more"
         )
+        needed = view.use_at_home(block, trainers, horizon_s, view.supply_over(horizon_s, lent)) >= 1.0
+        if net_s <= 0 or needed:
+            why = f"its trainers would be busy for all of the next {horizon_s:.0f} s" if needed else reason
+            refusal = _refuse(state, length_s, length_s - net_s, why)
+            break
         found.append(_lend(state, view, block, length_s, length_s - net_s, reason))
         trainers -= block.primaries
         lent += block.auxiliaries
         work -= block.auxiliaries * view.estimates.slot_groups
         if work <= 0:
             break
-    return found if state.improvements.block_leases or len(found) == len(idle) else []
+    if not state.improvements.block_leases and len(found) < len(idle):
+        found = []
+    return found or refusal
 
 
-def _lends_step(state: State, view: Outlook, idle: list[Block]) -> list[Lend]:
+def _lends_step(state: State, view: Outlook, idle: list[Block]) -> list[Lend | Refuse]:
     work, plan = work_of(view, helpers="train_on_rollout" in state.directions), plan_of(view)
     counts = counts_to_try(len(idle)) if state.improvements.block_leases else [0, len(idle)]
     ends = {count: end_lending(work, plan, count) for count in counts}
@@ -76,7 +82,16 @@ def _lends_step(state: State, view: Outlook, idle: list[Block]) -> list[Lend]:
     cost_s = plan.in_s + plan.out_s
     reason = f"the step ends in {end_s:.1f} s with {count} blocks lent, in {ends[0]:.1f} s with none"
     gain_s = ends[0] - end_s + cost_s
+    if count == 0:
+        return _refuse(state, 0.0, cost_s, f"no number of lent blocks ends the step before {ends[0]:.1f} s")
     return [_lend(state, view, block, gain_s, cost_s, reason, alone_s=ends[0]) for block in idle[:count]]
+
+
+def _refuse(state: State, gain_s: float, cost_s: float, reason: str) -> list[Lend | Refuse]:
+    """A refusal, once per idle window."""
+    if DIRECTION in state.refused:
+        return []
+    return [Refuse(direction=DIRECTION, gain_s=gain_s, cost_s=cost_s, reason=reason)]
 
 
 def _lend(

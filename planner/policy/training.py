@@ -62,8 +62,9 @@ def shared_chunks(state: State, queue: tuple[int, ...], now: float, *, batch_com
     takers.sort(key=lambda replica: replica.chunks)
     trainers = sum(replica.ready for replica in state.train)
     open_groups = len(queue) if batch_complete else len(queue) + state.bound.prompts_per_step - _taken(state, queue)
-    # the published rules take full chunks and split the tail; an even share from the start does better
-    published = state.arm == "bidirectional_paper" and state.estimates is not None and len(takers) == 1
+    # the published rules take full chunks and split the tail between both sides; an even share from the start is better
+    lent = any(replica.lease is not None for replica in state.train)
+    published = state.arm == "bidirectional_paper" and lent and state.estimates is not None and len(takers) == 1
     for place, replica in enumerate(takers):
         size = min(state.max_chunk_groups, len(queue), -(-open_groups // trainers))
         if batch_complete or not replica.chunks:

@@ -139,7 +139,11 @@ class Rollouter:
 
     def ended(self) -> list[Group]:
         """Remove the sequences that have ended; the groups that are finished with them."""
-        queue, limit = self._queue, self._progress + ROUNDING
+        queue = self._queue
+        if queue:
+            # this is called when the next one ends: at large times the clock is too coarse to say so to the token
+            self._progress = max(self._progress, queue[0][0])
+        limit = self._progress + ROUNDING
         finished: list[Group] = []
         unfinished = self.unfinished
         while queue and queue[0][0] <= limit:

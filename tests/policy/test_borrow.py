@@ -336,7 +336,10 @@ def test_a_lease_of_rollouters_ends_when_they_hold_nothing_and_nothing_may_be_st
 
 @pytest.mark.parametrize("arm", LENDING_ARMS[:2])
 def test_a_whole_batch_calls_the_trainers_home_whatever_they_generate(arm: str) -> None:
-    batch = {"step": full_step(staleness=0, queue=(3, 4)), "train": (trainer(3, busy="chunk", chunks=1),)}
+    batch: dict[str, Any] = {
+        "step": full_step(staleness=0, queue=(3, 4)),
+        "train": (trainer(3, busy="chunk", chunks=1),),
+    }
     for lease_state in ("preparing", "working"):
         (end,) = actions_of(lent_train(arm, lease_state=lease_state, **batch), act.EndLease)
         assert (end.block, end.lease, end.revoke) == (2, 7, False)

@@ -43,7 +43,9 @@ class Watched(Simulator):
         assert len(held) + finished == len(world.tally), f"a group is nowhere at {self.now:.1f} s: {self.describe()}"
         running = [group for t in world.trainers.values() for chunk in t.chunks for group in chunk]
         known = len(step.queue) + len(running) + step.trained
-        assert known == len(step.taken), f"{known} of the step's groups are known at {self.now:.1f} s: {self.describe()}"
+        assert known == len(step.taken), (
+            f"{known} of the step's groups are known at {self.now:.1f} s: {self.describe()}"
+        )
 
 
 def problems(setup: Setup, trace: Trace) -> list[str]:

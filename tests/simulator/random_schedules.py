@@ -20,7 +20,6 @@ import json
 import random
 import time
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from planner.policy.improvements import ALL, IMPROVEMENTS, PAPER, Improvements
@@ -225,11 +224,6 @@ def run(schedules: int, *, first_seed: int = 0, stop_at: int = 5) -> dict[str, A
             if len(findings) >= stop_at:
                 break
     return {**counts, "findings": findings, "seconds": round(time.perf_counter() - began, 1)}
-
-
-def without_faults(setup: Setup) -> Setup:
-    """The same run where nothing dies and nobody takes a lease back: a finding that stays is the policy's own."""
-    return replace(setup, failures=(), revoke_at=(), exclusion_rate=0.0, decide_every_s=0.0)
 
 
 if __name__ == "__main__":

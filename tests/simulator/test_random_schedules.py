@@ -56,7 +56,11 @@ BROKEN: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "a lease that ends hands out new chunks": (Trainer, "picture", keep_reading),
     "switching takes no device time": (Lending, "_count", lambda self, entry: None),
     "nobody is ever idle": (Account, "ends", lambda self, device, now: None),
-    "a group is started too many": (pulls, "may_start", lambda **given: START(**given | {"started": given["started"] - 1})),
+    "a group is started too many": (
+        pulls,
+        "may_start",
+        lambda **given: START(**given | {"started": given["started"] - 1}),
+    ),
 }
 
 

@@ -168,8 +168,7 @@ def test_a_run_without_chance_takes_what_its_parts_take() -> None:
 
 def test_with_a_step_of_lag_only_the_slower_role_counts() -> None:
     trace = play(make_setup(EQUAL, **SMALL, staleness=1, steps=6))
-    # the 8 groups of two steps would fit the slots of two batches, the replica has those of one: 10 s of rollout a step,
-    # and 9 s of the trainer's beside them
+    # the replica's slots hold the groups of one step: 10 s of rollout a step, and the trainer's 9 s beside them
     lengths = [step.ended_at - step.began_at for step in trace.steps[1:-1]]
     assert lengths == [pytest.approx(10.0)] * 4
     assert [max(step.lags) for step in trace.steps] == [0, 1, 1, 1, 1, 1]

@@ -1,8 +1,9 @@
-"""What holds for every simulated run, arm by arm: `invariants.problems` finds nothing, and what else can be compared."""
+"""What holds for every simulated run, arm by arm: `invariants.problems` finds nothing; and one run against another."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -124,7 +125,8 @@ def test_the_lag_that_is_allowed_is_used(arm: str, staleness: float) -> None:
 @pytest.mark.parametrize("arm", ["opportunistic", "bidirectional_paper", "bidirectional"])
 def test_a_direction_that_is_switched_off_is_never_lent(arm: str, direction: str) -> None:
     for partition in PARTITIONS:
-        setup = make_setup(arm=arm, **partition, **{direction: False}).with_free_switches()
+        off: dict[str, Any] = {direction: False}
+        setup = make_setup(arm=arm, **partition, **off).with_free_switches()
         trace = watched(setup)
         assert lent(trace, direction) == 0
         assert problems(setup, trace) == []
@@ -145,7 +147,7 @@ def test_a_decision_that_comes_late_delays_and_breaks_nothing(arm: str) -> None:
         trace = watched(setup)
         assert problems(setup, trace) == []
         times = sorted({at for at, _ in trace.actions})
-        assert all(later - earlier >= every * (1 - 1e-9) for earlier, later in zip(times, times[1:], strict=False))
+        assert all(later - earlier >= every * (1 - 1e-9) for earlier, later in pairwise(times))
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------
