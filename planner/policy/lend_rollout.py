@@ -24,7 +24,9 @@ def lends(state: State, view: Outlook) -> list[Action]:
         return []
     if view.startable > 0 or not view.home_rollout:
         return []
-    blocks = _free(state, view)
+    # each trainer is to have a group: more replicas than groups do not share them
+    most = max(0, view.trainable - view.trainers) // view.home_rollout[0].auxiliaries
+    blocks = _free(state, view)[:most] if state.improvements.block_leases else _free(state, view)
     costs, estimates = view.estimates.train_on_rollout, view.estimates
     out_s = costs.out_s
     if state.improvements.cheap_return:

@@ -96,7 +96,9 @@ class Outlook:
         now, those of a lease from when their first groups have gone all the way. `without`: leases left out."""
         home = self.home_rollouters
         working = sum(lent.replicas for lent in self.auxiliaries if lent.age_s > 0)
-        rate = self.supply(home, self.in_flight * home / max(1, home + working))
+        # what they can take at this moment counts as held: gates come before pulls
+        held = self.in_flight + min(self.room, self.startable + self.returned)
+        rate = self.supply(home, held * home / max(1, home + working))
         rate += self._ripe(newly_lent, 0.0, horizon_s)
         for lent in self.auxiliaries:
             if lent.block not in without:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.policy.outlook import Outlook
-from planner.policy.step_end import StepWork, rolled_in, step_end
+from planner.policy.step_end import FIRST_GROUP, StepWork, rolled_in, step_end
 from planner.stage_model import slope
 
 RETURNS = ((0.0, 0.0), (0.0, 0.5), (0.0, 1.0), (0.5, 0.5), (0.5, 1.0), (1.0, 1.0))
@@ -69,6 +69,7 @@ def work_of(view: Outlook, *, helpers: bool) -> StepWork:
         train_s=view.train_s,
         helpers=sum(block.auxiliaries for block in view.home_rollout) if helpers else 0,
         helpers_in_s=estimates.train_on_rollout.in_s,
+        spare_s=estimates.optimizer_s + estimates.sync_s + tail_s * FIRST_GROUP,
     )
 
 
@@ -122,7 +123,8 @@ def _best_end(
             generating.append((at, rollouters[-1][1] - plan.auxiliaries * gone))
             home = trainers[-1][1] + plan.primaries * gone
             training.append((at + plan.out_s, home))
-        ends.append(step_end(work, generating, sorted(training)))
+        # a block that comes home after the next step has work for it holds that one up
+        ends.append(max(step_end(work, generating, sorted(training)), training[-1][0] - work.spare_s))
     return min(ends)
 
 

@@ -38,6 +38,8 @@ class StepWork:
     """trainers that the RollPool adds once all groups are generated"""
     helpers_in_s: float
     """seconds that their preparation takes"""
+    spare_s: float = 0.0
+    """seconds after this step's last group until the next step has one to train"""
 
     @property
     def first_s(self) -> float:
