@@ -50,7 +50,9 @@ def _lends_steady(state: State, view: Outlook, idle: list[Block], work: int) -> 
     refusal: list[Lend | Refuse] = []
     trainers, lent = view.trainers, 0
     for block in idle:
-        length_s = work * view.group_s / block.auxiliaries
+        length_s = view.lease_length(work, block, trainers, lent)
+        if length_s <= 0:
+            break
         used = view.use_at_home(block, trainers, length_s, view.supply_over(length_s, lent))
         net_s = length_s - costs.out_s - used * (length_s + costs.in_s)
         horizon_s = view.round_trip_s

@@ -12,6 +12,10 @@ from planner.policy.state import Block, Estimates, State
 from planner.stage_model import slope
 
 
+LONGEST_ROUNDS = 8
+"""Group latencies beyond which no lease is foreseen: lengths and speeds will have changed by then."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LentRollouters:
     """The auxiliary rollouters of one lease."""
@@ -108,6 +112,17 @@ class Outlook:
     def _ripe(self, replicas: int, age_s: float, horizon_s: float) -> float:
         ripe_s = horizon_s - (self.estimates.group_latency_s - age_s)
         return self.rollout_rate(replicas) * min(1.0, ripe_s / horizon_s) if replicas and ripe_s > 0 else 0.0
+
+    def lease_length(self, work: int, block: Block, trainers: int, newly_lent: int) -> float:
+        """Seconds that a block's rollouters would find groups to start, of `work` that are left for them: the others
+        start some too, and the trainers that stay at home open new ones."""
+        in_s = self.estimates.rollout_on_train.in_s
+        opened = self.train_rate(trainers - block.primaries)
+        others = self.rollout_rate(self.rollouters + newly_lent)
+        left = work - max(0.0, others - opened) * in_s
+        drain = others + self.rollout_rate(block.auxiliaries) - opened
+        longest_s = LONGEST_ROUNDS * self.estimates.group_latency_s
+        return min(left / drain, longest_s) if drain > 0 else longest_s
 
     def use_at_home(self, block: Block, trainers: int, horizon_s: float, supply: float) -> float:
         """Share of a time to come that the block's trainers would be busy at home, as the last ones of `trainers` to
