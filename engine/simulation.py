@@ -14,7 +14,7 @@ from engine.planning import Planned, plan_job
 from planner.bubbles import bubbles
 from planner.partitions import Candidate
 from planner.policy.bound import Bound
-from planner.policy.improvements import ALL, Improvements
+from planner.policy.improvements import DEFAULT, Improvements
 from planner.simulator.bounds import work_device_s
 from planner.simulator.setup import Setup
 from planner.simulator.simulator import Simulator
@@ -23,6 +23,7 @@ from planner.simulator.workload import Workload
 from planner.throughput import steady
 
 DIRECTIONS = ("rollout_on_train", "train_on_rollout")
+
 
 def simulate(job: Job, *, source: str = "job") -> dict[str, Any]:
     """Play the job's run to its end; its result.
@@ -83,7 +84,7 @@ def setup_of(job: Job, planned: Planned, split: Candidate, *, source: str = "job
 
 def improvements_of(named: dict[str, bool]) -> Improvements:
     """All of them but those that the job turns off."""
-    improvements = ALL
+    improvements = DEFAULT
     for name, on in named.items():
         improvements = improvements.with_(name) if on else improvements.without(name)
     return improvements

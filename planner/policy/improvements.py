@@ -55,3 +55,7 @@ PAPER = Improvements()
 
 ALL = Improvements(**dict.fromkeys(IMPROVEMENTS, True))
 """Every change."""
+
+DEFAULT = ALL.without("longest_first")
+"""What `bidirectional` does unless told otherwise: every change that pays. Starting the longest groups first does not:
+the first groups of a step then come late, and the trainers wait for them (docs/scheduling_study.md)."""

@@ -54,9 +54,7 @@ def lends(state: State, view: Outlook) -> list[Action]:
     if not verdict.admit:
         if DIRECTION in state.refused:
             return []
-        return [
-            Refuse(direction=DIRECTION, gain_s=verdict.gain_s, cost_s=verdict.cost_s, reason=verdict.reason)
-        ]
+        return [Refuse(direction=DIRECTION, gain_s=verdict.gain_s, cost_s=verdict.cost_s, reason=verdict.reason)]
     return [
         Lend(
             block=block.block,

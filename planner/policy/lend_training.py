@@ -16,6 +16,10 @@ from planner.policy.state import Block, State
 SHORTEST_SHARE = 0.25
 """Share of a group's latency below which a lease is not called home: the next group to finish would lend it again."""
 
+MOST_USED = 0.9
+"""Share of the time in use at home from which on a block is not lent; it is called back at all of it. What the last
+tenth could gain is less than what a pool loses that works in bursts."""
+
 DIRECTION: Direction = "rollout_on_train"
 
 
@@ -60,7 +64,7 @@ def _lends_steady(state: State, view: Outlook, idle: list[Block], work: int) -> 
             f"{work} groups last its rollouters {length_s:.0f} s; its trainers would be busy for {used:.0%} of that at "
             f"home, and it is away for {costs.in_s + costs.out_s:.1f} s more"
         )
-        needed = view.use_at_home(block, trainers, horizon_s, view.supply_over(horizon_s, lent)) >= 1.0
+        needed = view.use_at_home(block, trainers, horizon_s, view.supply_over(horizon_s, lent)) >= MOST_USED
         if net_s <= 0 or needed:
             why = f"its trainers would be busy for all of the next {horizon_s:.0f} s" if needed else reason
             refusal = _refuse(state, length_s, length_s - net_s, why)

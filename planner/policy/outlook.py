@@ -11,7 +11,6 @@ from planner.policy.pulls import startable
 from planner.policy.state import Block, Estimates, State
 from planner.stage_model import slope
 
-
 LONGEST_ROUNDS = 8
 """Group latencies beyond which no lease is foreseen: lengths and speeds will have changed by then."""
 

@@ -109,10 +109,11 @@ def _longest_first(state: State, counts: dict[int, int], free: dict[int, int]) -
 
     A group that starts late and is long holds up its step; the short ones fill in behind.
     """
-    total = sum(counts.values())
-    if not (state.upcoming and state.arm in OURS and state.improvements.longest_first) or total > len(state.upcoming):
+    if not (state.upcoming and state.arm in OURS and state.improvements.longest_first):
         return {}
-    order = sorted(range(len(state.upcoming)), key=lambda place: (-state.upcoming[place], place))[:total]
+    known, total = len(state.upcoming), sum(counts.values())
+    order = sorted(range(known), key=lambda place: (-state.upcoming[place], place)) + list(range(known, total))
+    order = order[:total]
     picks: dict[int, list[int]] = {device: [] for device, count in counts.items() if count}
     while order:
         for device, picked in picks.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from planner.policy.improvements import ALL, Improvements
+from planner.policy.improvements import DEFAULT, Improvements
 from planner.profile import Profile, SwitchCosts
 
 FREE = SwitchCosts(in_s=0.0, out_s=0.0, grad_s=0.0)
@@ -40,7 +40,7 @@ class Setup:
     group_size: int = 8
     steps: int = 14
     seed: int = 0
-    improvements: Improvements = ALL
+    improvements: Improvements = DEFAULT
     rollout_on_train: bool = True
     train_on_rollout: bool = True
     length_hint: float | None = None

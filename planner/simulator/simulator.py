@@ -33,6 +33,11 @@ from planner.simulator.world import StepEntry, World
 MAX_ROUNDS = 32
 """Decisions at one moment: each round may allow a few more; a rule that never settles is a fault."""
 
+NOISES = 4093
+"""Noise factors that are drawn once and looked up; a prime, so that no stride repeats early."""
+
+ROLLOUT_NOISE, TRAIN_NOISE = 0, 1
+
 MAX_AT_ONCE = 1000
 """Decisions at one time, over all that happens then: more is a lease that is granted and ended over and over."""
 
@@ -64,7 +69,8 @@ class Simulator:
         self._keep_actions = keep_actions
         self._events: list[tuple[float, int, int, object, int]] = []
         self._count = 0
-        self._noise = np.random.default_rng([setup.seed, 3])
+        drawn = np.random.default_rng([setup.seed, 3]).normal(0.0, setup.profile.noise, NOISES)
+        self._noises: list[float] = np.exp(drawn).tolist()
         self._excluded = np.random.default_rng([setup.seed, 4])
         self._decided_at = -math.inf
         self._at_once = 0
@@ -268,7 +274,7 @@ class Simulator:
             case act.LoadWeights(device=device, version=version):
                 replica = self._touched(device)
                 replica.version, replica.view = version, None
-                replica.rate = self._rate()
+                replica.rate = self._rate(device, version)
             case act.TakeGroups(group_ids=ids):
                 world.take(ids)
             case act.TrainChunk(device=device, group_ids=ids):
@@ -317,7 +323,7 @@ class Simulator:
         else:
             for group_id in group_ids:
                 world.step.queue.remove(group_id)
-        noise = self.noise()
+        noise = self.noise(TRAIN_NOISE, world.groups[group_ids[0]].place)
         prompt = self.setup.profile.prompt_tokens * self.setup.group_size
         end = self.now + speed.chunk_s * noise
         trainer.boundaries = []
@@ -346,12 +352,12 @@ class Simulator:
 
     # -- replicas and their time --------------------------------------------------------------------------------------
 
-    def noise(self) -> float:
-        """A factor on a duration."""
-        return float(np.exp(self._noise.normal(0.0, self.setup.profile.noise))) if self.setup.profile.noise else 1.0
+    def noise(self, kind: int, key: int) -> float:
+        """A factor on a duration: the same for the same work in every arm, so that arms differ by what they do."""
+        return self._noises[(kind * 7919 + key * 104_729) % NOISES]
 
-    def _rate(self) -> float:
-        return self.setup.profile.rollout.tokens_per_s / self.noise()
+    def _rate(self, device: int, version: int) -> float:
+        return self.setup.profile.rollout.tokens_per_s / self.noise(ROLLOUT_NOISE, device * 1009 + version)
 
     def add_rollouter(self, device: int, *, lease: int | None) -> None:
         """A replica takes the rollouter role with the newest version."""
@@ -362,7 +368,7 @@ class Simulator:
             block=self.world.block_of(device),
             lease=lease,
             version=self.world.published,
-            rate=self._rate(),
+            rate=self._rate(device, self.world.published),
             half=speed.half_batch,
             resume_tokens=speed.resume_tokens,
             slots=speed.slots,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.partitions import feasible_partitions
-from planner.policy.improvements import ALL, IMPROVEMENTS, PAPER, Improvements
+from planner.policy.improvements import DEFAULT, IMPROVEMENTS, PAPER, Improvements
 from planner.simulator import regimes
 from planner.simulator.bounds import fluid_throughput
 from planner.simulator.setup import Setup
@@ -42,7 +42,7 @@ class Variant:
 
     arm: str
     streaming: bool
-    improvements: Improvements = ALL
+    improvements: Improvements = DEFAULT
     free: bool = False
     """switches cost nothing"""
     partition: tuple[int, int] | None = None
@@ -80,9 +80,9 @@ FREE = [
     Variant(arm="rollout_on_train", streaming=True, free=True),
     Variant(arm="train_on_rollout", streaming=True, free=True),
     Variant(arm="opportunistic", streaming=True, free=True),
-    Variant(arm="bidirectional", streaming=True, improvements=ALL.without("keep_lease"), free=True),
-    Variant(arm="bidirectional", streaming=True, improvements=ALL.without("just_in_time_end"), free=True),
-    Variant(arm="bidirectional", streaming=True, improvements=ALL.without("lazy_rollout_pull"), free=True),
+    Variant(arm="bidirectional", streaming=True, improvements=DEFAULT.without("keep_lease"), free=True),
+    Variant(arm="bidirectional", streaming=True, improvements=DEFAULT.without("just_in_time_end"), free=True),
+    Variant(arm="bidirectional", streaming=True, improvements=DEFAULT.without("lazy_rollout_pull"), free=True),
 ]
 """Schedules with free switches; the best of them, and of all that pay for theirs, is what is called zero-cost."""
 
@@ -111,13 +111,14 @@ def left_out(name: str) -> Variant:
     if name == "streaming":
         return Variant(arm="bidirectional", streaming=False)
     hint = LENGTH_HINT if name == "longest_first" else None
-    return Variant(arm="bidirectional", streaming=True, improvements=ALL.without(name), length_hint=hint)
+    return Variant(arm="bidirectional", streaming=True, improvements=DEFAULT.without(name), length_hint=hint)
 
 
 def against(name: str) -> Variant:
-    """What `left_out(name)` is compared with: everything on."""
+    """What `left_out(name)` is compared with: the same with the change on."""
     hint = LENGTH_HINT if name == "longest_first" else None
-    return Variant(arm="bidirectional", streaming=True, length_hint=hint)
+    improvements = DEFAULT if name == "streaming" else DEFAULT.with_(name)
+    return Variant(arm="bidirectional", streaming=True, improvements=improvements, length_hint=hint)
 
 
 SUMMARY_HEAD = (

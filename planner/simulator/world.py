@@ -165,15 +165,15 @@ class World:
         if self.setup.length_hint is None:
             return ()
         cap = (self.published + 1) * self.bound.prompts_per_step + self.bound.start_allowance
-        reach = min(cap - (self.started - self.excluded), self.bound.prompts_per_step)
+        # to the end of the step that they fill: a group of the next one would only take a slot from it
+        per_step = self.bound.prompts_per_step
+        reach = min(cap - (self.started - self.excluded), per_step - (self.started - self.excluded) % per_step)
         return tuple(self.workload.expected(place) for place in self.next_places(reach))
 
     def next_places(self, count: int) -> list[int]:
-        """The next places of the data order that nobody has started; none is overtaken by more than a step's groups."""
-        first = self._skipped[0] if self._skipped else self._next
-        last = min(first + self.bound.prompts_per_step, self.setup.steps * self.bound.prompts_per_step + self.excluded)
+        """The next places of the data order that nobody has started."""
         places = self._skipped[:count]
-        return places + list(range(self._next, min(last, self._next + count - len(places))))
+        return places + list(range(self._next, self._next + count - len(places)))
 
     def pull(self, count: int, picks: tuple[int, ...]) -> list[int]:
         """Places that are started now."""

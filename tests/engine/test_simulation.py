@@ -14,7 +14,7 @@ from engine.config.job import ARMS_PLANNED
 from engine.planning import plan_job
 from engine.simulation import chosen_split, improvements_of, setup_of, simulate
 from planner.policy.actions import Refuse
-from planner.policy.improvements import ALL, IMPROVEMENTS
+from planner.policy.improvements import DEFAULT, IMPROVEMENTS
 from planner.simulator.bounds import fluid_throughput
 from planner.simulator.setup import Setup
 from planner.simulator.simulator import Simulator
@@ -50,7 +50,7 @@ def test_the_setup_is_the_job() -> None:
     assert (setup.rollout_replica_size, setup.train_replica_size) == (1, 4)
     assert (setup.prompts_per_step, setup.group_size, setup.steps) == (64, 8, 14)
     assert setup.directions == {"rollout_on_train", "train_on_rollout"}
-    assert setup.improvements == ALL.without("keep_lease")
+    assert setup.improvements == DEFAULT.without("keep_lease")
     assert setup.profile.response_tokens.linear_drift == 0.3
 
 
@@ -77,7 +77,7 @@ def test_consume_that_is_set_goes_before_the_arms() -> None:
 
 
 def test_improvements_that_are_not_named_are_on() -> None:
-    assert improvements_of({}) == ALL
+    assert improvements_of({}) == DEFAULT
     off = improvements_of(dict.fromkeys(IMPROVEMENTS, False) | {"keep_lease": True})
     assert [name for name in IMPROVEMENTS if getattr(off, name)] == ["keep_lease"]
 
