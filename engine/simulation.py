@@ -34,7 +34,7 @@ def simulate(job: Job, *, source: str = "job") -> dict[str, Any]:
     split = chosen_split(job, planned, source=source)
     setup = setup_of(job, planned, split, source=source)
     simulator = Simulator(setup)
-    return result(job, setup, split, simulator.run(), simulator.workload)
+    return result(job, setup, split, simulator.run(), simulator.world.workload)
 
 
 def chosen_split(job: Job, planned: Planned, *, source: str = "job") -> Candidate:

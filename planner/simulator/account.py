@@ -36,6 +36,14 @@ class Account:
                 self.ends(device, now)
                 self._cause[device] = (cause, now, devices)
 
+    def woken(self, device: int, devices: int, since: float, now: float) -> None:
+        """A device is idle no more. One that fell idle after the last decision was waiting for this one: nobody saw a
+        cause, there was simply nothing handed to it."""
+        if device in self._cause:
+            self.ends(device, now)
+        else:
+            self.idle["no_work"] += (now - since) * devices
+
     def ends(self, device: int, now: float) -> None:
         """The device is not idle any more."""
         known = self._cause.pop(device, None)

@@ -22,7 +22,7 @@ from planner.simulator.world import BlockEntry
 from planner.stage_model import slope
 
 if TYPE_CHECKING:
-    from planner.simulator.simulator import Simulator
+    from planner.simulator.fleet import Fleet
 
 
 SPANS = {"preparing": "switch_in", "releasing": "switch_out", "dead": "failure"}
@@ -30,28 +30,28 @@ SPANS = {"preparing": "switch_in", "releasing": "switch_out", "dead": "failure"}
 
 
 class Lending:
-    """Moves the simulator's blocks."""
+    """Moves the blocks of a fleet."""
 
-    def __init__(self, simulator: Simulator) -> None:
-        self._sim = simulator
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
 
     # -- actions ------------------------------------------------------------------------------------------------------
 
     def lend(self, action: act.Lend) -> None:
         """The block's home replicas leave their role and it prepares for the other one."""
-        sim, entry = self._sim, self._sim.world.blocks[action.block]
+        fleet, entry = self._fleet, self._fleet.world.blocks[action.block]
         assert entry.lease is None, f"block {entry.block} is lent already"
         assert entry.dead_until is None, f"block {entry.block} is dead"
         if self._remove_home(entry):
             # a preparation under the optimizer step and the weight sync is hidden; the role begins when they are over
-            entry.counted_until = sim.closing_ends
-        ready_at = max(sim.now + self._costs(entry).in_s, entry.counted_until)
+            entry.counted_until = fleet.closing_ends
+        ready_at = max(fleet.now + self._costs(entry).in_s, entry.counted_until)
         life = policy_leases.Lease(
-            lease_id=len(sim.trace.leases),
+            lease_id=len(fleet.trace.leases),
             direction=action.direction,
             block=tuple(range(entry.first_device, entry.first_device + self._size)),
             state=LeaseState.GRANTED,
-            granted_at=sim.now,
+            granted_at=fleet.now,
             expected_end=None,
             gain_s=action.gain_s,
             cost_s=action.cost_s,
@@ -59,34 +59,34 @@ class Lending:
         )
         lease = Lease(
             life=life,
-            lease=len(sim.trace.leases),
+            lease=len(fleet.trace.leases),
             block=entry.block,
-            alone_until=None if action.alone_s is None else sim.now + action.alone_s,
+            alone_until=None if action.alone_s is None else fleet.now + action.alone_s,
         )
-        sim.trace.leases.append(lease)
+        fleet.trace.leases.append(lease)
         self._enter(entry, lease, "preparing")
         entry.reserved = action.reserved_groups
-        sim.push(ready_at, READY, entry, lease.lease)
+        fleet.push(ready_at, READY, entry, lease.lease)
 
     def end(self, action: act.EndLease) -> None:
         """The auxiliaries stop; unfinished groups come back with their prefixes."""
-        sim, entry = self._sim, self._sim.world.blocks[action.block]
+        fleet, entry = self._fleet, self._fleet.world.blocks[action.block]
         lease = entry.lease
         assert lease is not None, f"block {action.block} is not lent"
         assert lease.lease == action.lease, f"block {action.block} is not lent under lease {action.lease}"
         if entry.lease_state == "releasing":
             return
-        busy = [t for t in sim.world.trainers.values() if t.block == entry.block and t.busy == "chunk"]
+        busy = [t for t in fleet.world.trainers.values() if t.block == entry.block and t.busy == "chunk"]
         event = ChunkEvent.REVOKED if action.revoke else ChunkEvent.RELEASED
         if after(ChunkState.RUNNING, event, held=False) is Outcome.STOP_AT_GROUP_BOUNDARY:
             for trainer in busy:
-                sim.stop_at_boundary(trainer)
+                fleet.stop_at_boundary(trainer)
         if entry.lease_state == "draining":
             return
-        lease.ended_at, lease.end_reason = sim.now, action.reason
+        lease.ended_at, lease.end_reason = fleet.now, action.reason
         if busy:
             self._enter(entry, lease, "draining")
-            for trainer in sim.world.trainers.values():
+            for trainer in fleet.world.trainers.values():
                 if trainer.block == entry.block:
                     trainer.changed(ready=False)  # the others of the block begin nothing new either
         else:
@@ -94,38 +94,38 @@ class Lending:
 
     def release(self, block: int) -> None:
         """Nothing runs on the block any more: it goes home."""
-        sim, entry = self._sim, self._sim.world.blocks[block]
+        fleet, entry = self._fleet, self._fleet.world.blocks[block]
         if entry.lease is None or entry.lease_state == "releasing":
             return
-        if any(t.block == block and t.busy == "chunk" for t in sim.world.trainers.values()):
+        if any(t.block == block and t.busy == "chunk" for t in fleet.world.trainers.values()):
             return
         self._remove_auxiliaries(entry, lost=False)
         lease = entry.lease
         self._enter(entry, lease, "releasing")
-        sim.push(max(sim.now, entry.counted_until) + self._costs(entry).out_s, RELEASED, entry, lease.lease)
+        fleet.push(max(fleet.now, entry.counted_until) + self._costs(entry).out_s, RELEASED, entry, lease.lease)
 
     def delivered(self, block: int, groups: float) -> None:
         """An auxiliary on the block did so much."""
-        lease = self._sim.world.blocks[block].lease
+        lease = self._fleet.world.blocks[block].lease
         if lease is not None:
             lease.groups += groups
 
     def pulled(self, block: int, groups: int) -> None:
         """An auxiliary rollouter on the block started groups, of those reserved for it first."""
-        entry = self._sim.world.blocks[block]
+        entry = self._fleet.world.blocks[block]
         entry.reserved, entry.picture = max(0, entry.reserved - groups), None
 
     def is_draining(self, block: int) -> bool:
         """Its running chunks are the last ones."""
-        return block in self._sim.world.blocks and self._sim.world.blocks[block].lease_state == "draining"
+        return block in self._fleet.world.blocks and self._fleet.world.blocks[block].lease_state == "draining"
 
     # -- events -------------------------------------------------------------------------------------------------------
 
     def handle(self, kind: int, subject: object, stamp: int) -> bool:
         """An event of a lease or of a failure; does it call for a decision?"""
-        sim = self._sim
+        fleet = self._fleet
         if kind == REVOKE:
-            for entry in sim.world.blocks.values():
+            for entry in fleet.world.blocks.values():
                 if entry.lease is not None:
                     self.end(
                         act.EndLease(block=entry.block, lease=entry.lease.lease, revoke=True, reason="an operator did")
@@ -146,11 +146,11 @@ class Lending:
         if kind == READY:
             if subject.lease_state != "preparing":
                 return False
-            lease.working_at = sim.now
+            lease.working_at = fleet.now
             self._enter(subject, lease, "working")
             self._add_auxiliaries(subject)
         else:
-            lease.released_at = sim.now
+            lease.released_at = fleet.now
             self._measure(subject, lease)
             self._enter(subject, None, "")
             self._add_home(subject)
@@ -162,9 +162,9 @@ class Lending:
         A lease for the end of a step is measured by it: when the model saw it without the lease, less when it came.
         Any other by the useful seconds of each auxiliary, less those of the switch.
         """
-        world, setup, costs = self._sim.world, self._sim.setup, self._costs(entry)
+        world, setup, costs = self._fleet.world, self._fleet.setup, self._costs(entry)
         if lease.alone_until is not None:
-            ended = lease.step_closed_at if lease.step_closed_at is not None else self._sim.now
+            ended = lease.step_closed_at if lease.step_closed_at is not None else self._fleet.now
             lease.gain_s = lease.alone_until - ended
         elif entry.pool == "train":
             useful_s = lease.groups * world.estimates.full_load_group_s * setup.rollout_replica_size / self._size
@@ -174,44 +174,44 @@ class Lending:
             hidden_s = costs.grad_s + world.estimates.optimizer_s + world.estimates.sync_s
             lease.gain_s = useful_s - costs.in_s - costs.grad_s - max(0.0, costs.out_s - hidden_s)
         if setup.arm in OURS:
-            world.guards[lease.direction] = observe(world.guards[lease.direction], lease.gain_s, self._sim.now)
+            world.guards[lease.direction] = observe(world.guards[lease.direction], lease.gain_s, self._fleet.now)
 
     def step_closes(self) -> None:
         """The step's last group is trained: known leases for its end are measured by this moment."""
-        for lease in reversed(self._sim.trace.leases):
-            if lease.granted_at < self._sim.world.step.began_at:
+        for lease in reversed(self._fleet.trace.leases):
+            if lease.granted_at < self._fleet.world.step.began_at:
                 break
-            lease.step_closed_at = self._sim.now
+            lease.step_closed_at = self._fleet.now
 
     def close(self) -> None:
         """The run is over: what blocks are at ends here."""
-        for entry in self._sim.world.blocks.values():
+        for entry in self._fleet.world.blocks.values():
             self._count(entry)
 
     def _fail(self, failure: Failure) -> bool:
-        sim, entry = self._sim, self._sim.world.blocks[failure.block]
-        closing = any(t.block == entry.block and t.busy == "optimizer" for t in sim.world.trainers.values())
-        if closing or entry.counted_until > sim.now or entry.dead_until is not None:
+        fleet, entry = self._fleet, self._fleet.world.blocks[failure.block]
+        closing = any(t.block == entry.block and t.busy == "optimizer" for t in fleet.world.trainers.values())
+        if closing or entry.counted_until > fleet.now or entry.dead_until is not None:
             # the step that is being made is kept or lost as a whole; the failure is seen when it is over
-            sim.push(sim.now + 1.0, FAIL, failure)
+            fleet.push(fleet.now + 1.0, FAIL, failure)
             return False
-        entry.dead_until = sim.now + failure.back_after_s
+        entry.dead_until = fleet.now + failure.back_after_s
         if entry.lease is not None:
-            entry.lease.released_at = sim.now
+            entry.lease.released_at = fleet.now
             entry.lease.end_reason = "its devices died"
         self._remove_auxiliaries(entry, lost=True)
         self._enter(entry, None, "dead")
-        sim.push(entry.dead_until, BACK, entry)
+        fleet.push(entry.dead_until, BACK, entry)
         return True
 
     # -- replicas of a block ------------------------------------------------------------------------------------------
 
     @property
     def _size(self) -> int:
-        return self._sim.setup.block_size
+        return self._fleet.setup.block_size
 
     def _costs(self, entry: BlockEntry) -> SwitchCosts:
-        profile = self._sim.setup.profile
+        profile = self._fleet.setup.profile
         return profile.rollout_on_train if entry.pool == "train" else profile.train_on_rollout
 
     def _enter(self, entry: BlockEntry, lease: Lease | None, state: str) -> None:
@@ -220,60 +220,60 @@ class Lending:
             lease.life = advance(lease.life, LeaseState(state))
         elif entry.lease is not None:
             entry.lease.life = advance(entry.lease.life, LeaseState.RELEASED)
-        entry.lease, entry.lease_state, entry.since, entry.picture = lease, state, self._sim.now, None
+        entry.lease, entry.lease_state, entry.since, entry.picture = lease, state, self._fleet.now, None
 
     def _count(self, entry: BlockEntry) -> None:
         """The state that the block leaves, where no replica on it accounts for the time."""
-        kind, now = SPANS.get(entry.lease_state), self._sim.now
+        kind, now = SPANS.get(entry.lease_state), self._fleet.now
         if kind is not None and now > entry.counted_until:
-            self._sim.trace.account.add(kind, (now - max(entry.since, entry.counted_until)) * self._size)
+            self._fleet.trace.account.add(kind, (now - max(entry.since, entry.counted_until)) * self._size)
 
     def _remove_home(self, entry: BlockEntry) -> bool:
         """Take the idle home replicas out; are they at the optimizer step?"""
-        sim, closing = self._sim, False
-        for rollouter in [r for r in sim.world.rollouters.values() if r.block == entry.block]:
-            rollouter.advance(sim.now)
+        fleet, closing = self._fleet, False
+        for rollouter in [r for r in fleet.world.rollouters.values() if r.block == entry.block]:
+            rollouter.advance(fleet.now)
             for group in rollouter.give_back(tuple(rollouter.groups)):
-                sim.world.returned[group.group_id] = group
-            sim.remove_rollouter(rollouter)
-        for trainer in [t for t in sim.world.trainers.values() if t.block == entry.block]:
+                fleet.world.returned[group.group_id] = group
+            fleet.remove_rollouter(rollouter)
+        for trainer in [t for t in fleet.world.trainers.values() if t.block == entry.block]:
             assert trainer.busy in (None, "optimizer"), f"trainer {trainer.device} is lent while on {trainer.busy}"
             closing |= trainer.busy == "optimizer"
-            sim.keep_gradient(trainer)
-            sim.remove_trainer(trainer)
+            fleet.keep_gradient(trainer)
+            fleet.remove_trainer(trainer)
         return closing
 
     def _remove_auxiliaries(self, entry: BlockEntry, *, lost: bool) -> None:
-        sim, world = self._sim, self._sim.world
+        fleet, world = self._fleet, self._fleet.world
         for rollouter in [r for r in world.rollouters.values() if r.block == entry.block]:
-            rollouter.advance(sim.now)
+            rollouter.advance(fleet.now)
             for group in rollouter.give_back(tuple(rollouter.groups), lost=lost):
                 world.returned[group.group_id] = group
-            sim.remove_rollouter(rollouter)
+            fleet.remove_rollouter(rollouter)
         for trainer in [t for t in world.trainers.values() if t.block == entry.block]:
             if lost:
-                sim.lose_gradient(trainer)
+                fleet.lose_gradient(trainer)
             else:
-                sim.keep_gradient(trainer)
-            sim.remove_trainer(trainer)
+                fleet.keep_gradient(trainer)
+            fleet.remove_trainer(trainer)
 
     def _add_auxiliaries(self, entry: BlockEntry) -> None:
         assert entry.lease is not None
-        setup = self._sim.setup
+        setup = self._fleet.setup
         devices = range(entry.first_device, entry.first_device + setup.block_size)
         if entry.pool == "train":
             for device in devices[:: setup.rollout_replica_size]:
-                self._sim.add_rollouter(device, lease=entry.lease.lease)
+                self._fleet.add_rollouter(device, lease=entry.lease.lease)
         else:
             for device in devices[:: setup.train_replica_size]:
-                self._sim.add_trainer(device, lease=entry.lease.lease)
+                self._fleet.add_trainer(device, lease=entry.lease.lease)
 
     def _add_home(self, entry: BlockEntry) -> None:
-        setup = self._sim.setup
+        setup = self._fleet.setup
         devices = range(entry.first_device, entry.first_device + setup.block_size)
         if entry.pool == "rollout":
             for device in devices[:: setup.rollout_replica_size]:
-                self._sim.add_rollouter(device, lease=None)
+                self._fleet.add_rollouter(device, lease=None)
         else:
             for device in devices[:: setup.train_replica_size]:
-                self._sim.add_trainer(device, lease=None)
+                self._fleet.add_trainer(device, lease=None)

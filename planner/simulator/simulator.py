@@ -11,32 +11,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from heapq import heappop, heappush
+from heapq import heappop
 
 import numpy as np
 
 from planner.policy import actions as act
-from planner.policy.chunks import ChunkEvent, ChunkState, Outcome, after
 from planner.policy.decide import decide
-from planner.policy.idle import idle_causes
-from planner.policy.state import Estimates, State
-from planner.profile_models import mean_response_tokens
-from planner.simulator.estimates import GRID, estimates_of, residual_tokens
+from planner.policy.state import Estimates
 from planner.simulator.events import CHUNK, FAIL, REVOKE, SEQUENCE, STEP, WAKE
-from planner.simulator.lending import Lending
+from planner.simulator.fleet import Fleet
 from planner.simulator.replicas import Rollouter, Trainer
 from planner.simulator.setup import Setup
 from planner.simulator.trace import SimulatedStep, Trace
-from planner.simulator.workload import Workload
-from planner.simulator.world import StepEntry, World
+from planner.simulator.world import StepEntry
 
 MAX_ROUNDS = 32
 """Decisions at one moment: each round may allow a few more; a rule that never settles is a fault."""
-
-NOISES = 4093
-"""Noise factors that are drawn once and looked up; a prime, so that no stride repeats early."""
-
-ROLLOUT_NOISE, TRAIN_NOISE = 0, 1
 
 MAX_AT_ONCE = 1000
 """Decisions at one time, over all that happens then: more is a lease that is granted and ended over and over."""
@@ -45,45 +35,16 @@ TERMINAL = (act.StartGroups, act.ResumeGroups, act.TrainChunk, act.Refuse)
 """After these alone nothing more can be decided at the same moment."""
 
 
-class Simulator:
+class Simulator(Fleet):
     """One run; `run` plays it to its end. Raises RuntimeError when nothing can happen any more (a deadlock)."""
 
     def __init__(self, setup: Setup, estimates: Estimates | None = None, *, keep_actions: bool = False) -> None:
-        self.setup = setup
-        self.now = 0.0
-        self.closing_ends = 0.0
-        """When the step being made is."""
-        self.trace = Trace(staleness=setup.staleness, devices=setup.devices)
-        self.workload = Workload(
-            setup.profile.response_tokens,
-            seed=setup.seed,
-            group_size=setup.group_size,
-            prompts_per_step=setup.prompts_per_step,
-            steps=setup.steps,
-            hint=setup.length_hint,
-        )
-        known = estimates or estimates_of(
-            setup.profile, prompts_per_step=setup.prompts_per_step, group_size=setup.group_size
-        )
-        self.world = World(setup, known, self.workload)
+        super().__init__(setup, estimates)
         self._keep_actions = keep_actions
-        self._events: list[tuple[float, int, int, object, int]] = []
-        self._count = 0
-        drawn = np.random.default_rng([setup.seed, 3]).normal(0.0, setup.profile.noise, NOISES)
-        self._noises: list[float] = np.exp(drawn).tolist()
         self._excluded = np.random.default_rng([setup.seed, 4])
         self._decided_at = -math.inf
         self._at_once = 0
         self._picked: list[int] = []
-        self._changed: set[Rollouter] = set()
-        self.lending = Lending(self)
-        mean = mean_response_tokens(setup.profile.response_tokens) * setup.group_size
-        self._group_tokens = mean
-        self._residual = tuple(tokens / mean for tokens in residual_tokens(setup.profile.response_tokens))
-        for device in range(0, setup.rollout_devices, setup.rollout_replica_size):
-            self.add_rollouter(device, lease=None)
-        for device in range(setup.rollout_devices, setup.devices, setup.train_replica_size):
-            self.add_trainer(device, lease=None)
         for failure in setup.failures:
             self.push(failure.at, FAIL, failure)
         for at in setup.revoke_at:
@@ -94,7 +55,7 @@ class Simulator:
     def run(self) -> Trace:
         """Play until the last step is made."""
         self._decide()
-        events, world, setup = self._events, self.world, self.setup
+        events, world, setup = self.events, self.world, self.setup
         every = setup.decide_every_s
         waking = False
         handled = 0
@@ -119,9 +80,6 @@ class Simulator:
                 if not waking:
                     waking = True
                     self.push(self._decided_at + every, WAKE, None)
-                self._account_idle(
-                    world.state(time)
-                )  # or what falls idle and gets work before the decision is not seen
                 continue
             self._decide()
         self.trace.events = handled
@@ -131,11 +89,6 @@ class Simulator:
         for trainer in list(world.trainers.values()):
             self.remove_trainer(trainer)
         return self.trace
-
-    def push(self, at: float, kind: int, subject: object, stamp: int = 0) -> None:
-        """Something will happen."""
-        self._count += 1
-        heappush(self._events, (at, self._count, kind, subject, stamp))
 
     def describe(self) -> str:
         """One line for whoever looks for a fault."""
@@ -164,20 +117,8 @@ class Simulator:
                 if excluded:
                     self.trace.excluded.append(group.place)
                 world.finish(group, excluded)
-        self._schedule(replica)
+        self.announce(replica)
         return bool(finished) or (replica.view is None and self.world.has_work_for(replica))
-
-    def _schedule(self, replica: Rollouter) -> None:
-        """Announce the replica's next end; what was announced before does not hold any more."""
-        replica.stamp += 1
-        if replica.active:
-            if replica.idle_since is not None:
-                replica.idle_since, replica.busy_since = None, self.now
-            self._count += 1
-            heappush(self._events, (replica.next_end(), self._count, SEQUENCE, replica, replica.stamp))
-        elif replica.idle_since is None:
-            self.account(replica, "rollout", self.now - replica.busy_since)
-            replica.idle_since = self.now
 
     def _handle(self, kind: int, subject: object, stamp: int) -> bool:
         if kind == CHUNK:
@@ -243,15 +184,15 @@ class Simulator:
             self._picked = self._pick_all(actions)
             for action in actions:
                 self._apply(action)
-            for replica in self._changed:
-                self._schedule(replica)
-            self._changed.clear()
+            for replica in self.changed:
+                self.announce(replica)
+            self.changed.clear()
             if all(isinstance(action, TERMINAL) for action in actions):
                 break
         else:
             last = ", ".join(sorted({type(action).__name__ for action in actions}))
             raise RuntimeError(f"no end of decisions at {self.now:.1f} s, the last {last}: {self.describe()}")
-        self._account_idle(self.world.state(self.now) if actions else state)
+        self.account_idle(self.world.state(self.now) if actions else state)
 
     def _apply(self, action: act.Action) -> None:
         world = self.world
@@ -274,11 +215,11 @@ class Simulator:
             case act.LoadWeights(device=device, version=version):
                 replica = self._touched(device)
                 replica.version, replica.view = version, None
-                replica.rate = self._rate(device, version)
+                replica.rate = self.rate(device, version)
             case act.TakeGroups(group_ids=ids):
                 world.take(ids)
             case act.TrainChunk(device=device, group_ids=ids):
-                self._train(world.trainers[device], ids)
+                self.train(world.trainers[device], ids)
             case act.ShipGradient(device=device):
                 world.trainers[device].changed(shipped=True)
             case act.FinishStep():
@@ -310,30 +251,8 @@ class Simulator:
         replica = self.world.rollouters[device]
         replica.advance(self.now)
         self.world.refused.discard("train_on_rollout")
-        self._changed.add(replica)
+        self.changed[replica] = None
         return replica
-
-    def _train(self, trainer: Trainer, group_ids: tuple[int, ...]) -> None:
-        world, speed = self.world, self.setup.profile.train
-        world.refused.discard("rollout_on_train")
-        assert trainer.busy is None, f"trainer {trainer.device} is on {trainer.busy}"
-        if world.step.queue and world.step.queue[0] == group_ids[0]:
-            for _ in group_ids:
-                world.step.queue.popleft()
-        else:
-            for group_id in group_ids:
-                world.step.queue.remove(group_id)
-        noise = self.noise(TRAIN_NOISE, world.groups[group_ids[0]].place)
-        prompt = self.setup.profile.prompt_tokens * self.setup.group_size
-        end = self.now + speed.chunk_s * noise
-        trainer.boundaries = []
-        for group_id in group_ids:
-            end += (world.groups[group_id].tokens + prompt) / speed.tokens_per_s * noise
-            trainer.boundaries.append(end)
-        trainer.chunks.append(group_ids)
-        trainer.stamp += 1
-        trainer.changed(busy="chunk", busy_since=self.now, idle_since=None)
-        self.push(end, CHUNK, trainer, trainer.stamp)
 
     def _close_step(self) -> None:
         """Merge, optimizer, weight sync: the primaries that are at home do them together."""
@@ -341,6 +260,7 @@ class Simulator:
         grad_s = profile.train_on_rollout.grad_s if world.step.merges else 0.0
         for trainer in world.trainers.values():
             if trainer.lease is None:
+                self.woken(trainer)
                 trainer.changed(busy="optimizer", busy_since=self.now, idle_since=None)
                 self.account(trainer, "grad_merge", grad_s)
                 self.account(trainer, "optimizer", profile.optimizer_s)
@@ -349,104 +269,3 @@ class Simulator:
         self.lending.step_closes()
         self.closing_ends = self.now + grad_s + profile.optimizer_s + profile.weight_sync_s
         self.push(self.closing_ends, STEP, None)
-
-    # -- replicas and their time --------------------------------------------------------------------------------------
-
-    def noise(self, kind: int, key: int) -> float:
-        """A factor on a duration: the same for the same work in every arm, so that arms differ by what they do."""
-        return self._noises[(kind * 7919 + key * 104_729) % NOISES]
-
-    def _rate(self, device: int, version: int) -> float:
-        return self.setup.profile.rollout.tokens_per_s / self.noise(ROLLOUT_NOISE, device * 1009 + version)
-
-    def add_rollouter(self, device: int, *, lease: int | None) -> None:
-        """A replica takes the rollouter role with the newest version."""
-        speed, lengths = self.setup.profile.rollout, self.setup.profile.response_tokens
-        self.world.rollouters[device] = Rollouter(
-            device=device,
-            devices=self.setup.rollout_replica_size,
-            block=self.world.block_of(device),
-            lease=lease,
-            version=self.world.published,
-            rate=self._rate(device, self.world.published),
-            half=speed.half_batch,
-            resume_tokens=speed.resume_tokens,
-            slots=speed.slots,
-            group_size=self.setup.group_size,
-            in_flight_updates=self.setup.staleness > 0,
-            residual=self._residual,
-            residual_step=GRID / lengths.max,
-            now=self.now,
-        )
-
-    def add_trainer(self, device: int, *, lease: int | None) -> None:
-        """A replica takes the trainer role."""
-        trainer = Trainer(
-            device=device,
-            devices=self.setup.train_replica_size,
-            block=self.world.block_of(device),
-            lease=lease,
-            now=self.now,
-        )
-        self.world.trainers[device] = trainer
-
-    def remove_rollouter(self, replica: Rollouter) -> None:
-        """The replica leaves its role; it holds no groups any more, or the run is over."""
-        replica.stamp += 1
-        if replica.idle_since is None:
-            self.account(replica, "rollout", self.now - replica.busy_since)
-        if replica.lease is not None:
-            self.lending.delivered(replica.block, replica.generated / self._group_tokens)
-        self.trace.account.ends(replica.device, self.now)
-        self._changed.discard(replica)
-        del self.world.rollouters[replica.device]
-
-    def remove_trainer(self, trainer: Trainer) -> None:
-        """The replica leaves its role."""
-        trainer.stamp += 1
-        if trainer.busy == "chunk":
-            self.account(trainer, "train", self.now - trainer.busy_since)
-        self.trace.account.ends(trainer.device, self.now)
-        del self.world.trainers[trainer.device]
-
-    def keep_gradient(self, trainer: Trainer) -> None:
-        """A trainer that leaves ships what it has accumulated; the primaries merge it."""
-        if trainer.trained and trainer.lease is None:
-            self.world.step.merges = True
-        trainer.trained = []
-
-    def lose_gradient(self, trainer: Trainer) -> None:
-        """Its devices died: what the chunk table sends back to the queue is trained again by others."""
-        event = ChunkEvent.PRIMARY_DIED if trainer.lease is None else ChunkEvent.AUXILIARY_DIED
-        merged = self.world.step.closing_since is not None
-        back: list[int] = []
-        trained = ChunkState.FETCHED if merged else ChunkState.FINISHED
-        if after(trained, event, held=merged) is Outcome.BACK_TO_QUEUE:
-            self.world.step.trained -= len(trainer.trained)
-            back += trainer.trained
-        if after(ChunkState.RUNNING, event, held=False) is Outcome.BACK_TO_QUEUE:
-            back += [group for chunk in trainer.chunks for group in chunk]
-        self.world.requeue(back)
-
-    def stop_at_boundary(self, trainer: Trainer) -> None:
-        """The running chunk ends with the group it works on; the rest goes back to the queue."""
-        groups = trainer.chunks.popleft()
-        kept = next(place for place, end in enumerate(trainer.boundaries) if end >= self.now) + 1
-        self.world.requeue(list(groups[kept:]))
-        trainer.chunks.appendleft(groups[:kept])
-        trainer.stamp += 1
-        trainer.changed()
-        self.push(trainer.boundaries[kept - 1], CHUNK, trainer, trainer.stamp)
-
-    def account(self, replica: Rollouter | Trainer, kind: str, seconds: float) -> None:
-        """The replica's devices did something for so long."""
-        self.trace.account.add(kind, seconds * replica.devices, auxiliary=replica.lease is not None)
-
-    def _account_idle(self, state: State) -> None:
-        world = self.world
-        everybody: list[Rollouter | Trainer] = [*world.rollouters.values(), *world.trainers.values()]
-        idle = [(replica, replica.idle_since) for replica in everybody if replica.idle_since is not None]
-        causes = idle_causes(state) if idle else {}
-        self.trace.account.idle_causes(
-            {r.device: (causes.get(r.device, "no_work"), r.devices, since) for r, since in idle}, self.now
-        )

@@ -206,7 +206,7 @@ def test_every_refusal_of_a_gate_is_counted_in_its_direction() -> None:
     assert said
     assert trace.refused == {direction: said.count(direction) for direction in set(said)}
     job = make_job("schedule.arm=bidirectional_paper", SHORT)
-    found = simulation.result(job, setup, chosen_split(job, plan_job(job)), trace, simulator.workload)
+    found = simulation.result(job, setup, chosen_split(job, plan_job(job)), trace, simulator.world.workload)
     assert sum(counts["refused"] for counts in found["leases"].values()) == len(said)
 
 

@@ -203,7 +203,7 @@ def test_a_chunk_that_is_stopped_ends_with_the_group_it_works_on(now: float, kep
     simulator.stop_at_boundary(trainer)
     assert trainer.chunks[0] == kept
     assert list(simulator.world.step.queue) == [group for group in (4, 5, 6) if group not in kept] + [9]
-    announced = [(at, stamp) for at, _, kind, subject, stamp in simulator._events if kind == CHUNK]
+    announced = [(at, stamp) for at, _, kind, subject, stamp in simulator.events if kind == CHUNK]
     assert announced == [(end, trainer.stamp)]
 
 
