@@ -48,8 +48,8 @@ STALENESS = (
         ),
         (
             "wanted = slots_left if limit is None else min(limit, slots_left)",
-            "wanted = slots_left if limit is None else limit",
-            "a limit beyond the free slots overfills the step",
+            "wanted = slots_left",
+            "a limit is exceeded",
         ),
         (
             "cell.slips_left -= cell.deadline < version",
@@ -74,7 +74,11 @@ STALENESS = (
             "no slot is reserved: stragglers are left behind",
         ),
         ("< (best.version, best.ready[0])", "> (best.version, best.ready[0])", "the newest version is taken first"),
-        ("slipped.slips_left -= count", "slipped.slips_left -= 0", "late groups that the step has already do not count"),
+        (
+            "slipped.slips_left -= count",
+            "slipped.slips_left -= 0",
+            "late groups that the step has already do not count",
+        ),
         ("min(cell.bound.F, cell.count)", "0", "no slot is spared for what may slip: the trainer waits too long"),
         ("total - slip - later * per_step", "total - slip - (later + 1) * per_step", "later steps hold B groups more"),
         (
@@ -86,7 +90,11 @@ STALENESS = (
     *_mutants_of(
         "counted.py",
         ("sum(len(cell.ready) for", "sum(cell.count for", "groups in flight count as finished"),
-        ("key=lambda g: (g.order, g.group_id)", "key=lambda g: (-g.order, g.group_id)", "the last completed goes first"),
+        (
+            "key=lambda g: (g.order, g.group_id)",
+            "key=lambda g: (-g.order, g.group_id)",
+            "the last completed goes first",
+        ),
         ("cell.picture = self._picture = None", "self._picture = None", "a picture shows counts of long ago"),
         ("        self._total -= 1\n", "", "the number of unconsumed groups never falls"),
     ),
@@ -94,7 +102,11 @@ STALENESS = (
         "staleness_change.py",
         ("-(-beyond // prompts_per_step)", "(beyond // prompts_per_step)", "a step begun is not counted in the answer"),
         (" + (group.bound.F > 0) + 1", " + 1", "the latest step forgets the groups that may slip"),
-        ("begun = slots_left < prompts_per_step or bool", "begun = bool", "a step that holds a group counts as untouched"),
+        (
+            "begun = slots_left < prompts_per_step or bool",
+            "begun = bool",
+            "a step that holds a group counts as untouched",
+        ),
         ("max(ids) < end", "max(ids) <= end", "a group of the next change passes for one of this change"),
         ("self._waiting[place + 1 :]\n", "self._waiting[place:]\n", "a change takes effect again and again"),
     ),
@@ -138,7 +150,11 @@ GATES = (
         ("if len(gains_s) < MIN_LEASES", "if len(gains_s) <= MIN_LEASES", "the verdict comes a lease late"),
         ("if bound_s < 0:", "if mean_s < 0:", "noise alone switches a direction off"),
         ("[-WINDOW_LEASES:]", "[:WINDOW_LEASES]", "the first leases are remembered, not the last ones"),
-        ("off_until=now + OFF_S, reason", "gains_s=gains_s, off_until=now + OFF_S, reason", "old losses outlive the pause"),
+        (
+            "off_until=now + OFF_S, reason",
+            "gains_s=gains_s, off_until=now + OFF_S, reason",
+            "old losses outlive the pause",
+        ),
         ("math.sqrt(variance / n)", "math.sqrt(variance)", "the bound is that of one lease, not of the mean"),
     ),
     *_mutants_of(
@@ -181,10 +197,14 @@ WORK = (
             "an empty replica never takes newer weights",
         ),
         (" and not replica.may_update_in_flight", "", "in-flight updates never happen"),
-        ("            if not state.paused:\n", "            if True:\n", "a paused run starts groups"),
-        ("if state.stopping or state.paused or slots == 0", "if state.stopping or slots == 0", "a paused run fills its step"),
+        ("        if not state.paused:\n", "        if True:\n", "a paused run starts groups"),
+        (
+            "if state.stopping or state.paused or slots == 0",
+            "if state.stopping or slots == 0",
+            "a paused run fills its step",
+        ),
         ("if not (complete or state.streaming):", "if False:", "a whole-batch trainer starts on a partial batch"),
-        ("roomy = [(-room, device)", "roomy = [(room, device)", "the replica with the least room is filled first"),
+        ("heapreplace(roomy, (room + 1,", "heapreplace(roomy, (room,", "a replica is filled beyond its room"),
     ),
     *_mutants_of(
         "training.py",
@@ -205,7 +225,11 @@ WORK = (
     ),
     *_mutants_of(
         "colocated.py",
-        ("len(device.finished) == device.share", "device.started == device.share", "a device trains a part of its share"),
+        (
+            "len(device.finished) == device.share",
+            "device.started == device.share",
+            "a device trains a part of its share",
+        ),
     ),
     *_mutants_of(
         "idle.py",
@@ -227,7 +251,11 @@ LEASES = (
         ("if state.stopping or state.paused:", "if state.stopping:", "a paused run keeps its leases"),
         ("revoke=True", "revoke=False", "a run that stops waits for chunks of its leases"),
         ('in ("preparing", "working")', 'in ("working",)', "a run that stops lets leases prepare"),
-        ('early = state.arm == "bidirectional_paper" or (ours', "early = (ours", "the paper's gates come after the pulls"),
+        (
+            'early = state.arm == "bidirectional_paper" or (ours',
+            "early = (ours",
+            "the paper's gates come after the pulls",
+        ),
         ("queue if complete or state.streaming else ()", "queue", "a whole-batch trainer starts on a partial batch"),
     ),
     *_mutants_of(
@@ -237,15 +265,15 @@ LEASES = (
         (' and "rollout" not in active', "", "trainers are lent while rollouters are"),
         ("if (active and not parts.block_leases) or any(", "if any(", "a pool is lent piece by piece"),
         (
-            "if (active and not parts.block_leases) or any(block.lease_state",
-            "if (active and not parts.block_leases) and any(block.lease_state",
-            "a pool is lent although a block of it is dead, or while the other one is lent",
+            ' or any(block.lease_state == "dead" for block in state.blocks)',
+            "",
+            "a pool is lent with a dead block in it",
         ),
         ("len(state.step.taken) - finished)", "len(state.step.taken))", "groups that are finished count as missing"),
         ("if parts.cheap_return else 0.0", "", "the published gate forgives what ours does"),
         ("reserved=share + (place < rest)", "reserved=share", "the reservations do not add up to Q_a"),
         (
-            'if blocks and not state.returned and startable(state, state.published) == 0:',
+            "if blocks and not state.returned and startable(state, state.published) == 0:",
             "if blocks:",
             "rollouters are lent while groups may be started",
         ),
@@ -260,7 +288,11 @@ LEASES = (
             "trainers stay away although their batch is finished",
         ),
         ("idle = all(", "idle = not all(", "a lease of trainers ends in the middle of a chunk and not after it"),
-        ("parts = state.improvements if state.arm in OURS else PAPER", "parts = state.improvements", "the paper's arm has ours"),
+        (
+            "parts = state.improvements if state.arm in OURS else PAPER",
+            "parts = state.improvements",
+            "the paper's arm has ours",
+        ),
     ),
     *_mutants_of(
         "leases_ours.py",
@@ -271,7 +303,11 @@ LEASES = (
         ("if DIRECTION not in state.directions or view", "if view", "trainers are lent although they may not be"),
         ("view.trainable > 0 or view.lent_rollout or", "view.lent_rollout or", "trainers are lent with work to train"),
         (" or view.lent_rollout or", " or", "trainers are lent while rollouters are"),
-        ("if work <= 0 or not view.home_train:", "if not view.home_train:", "trainers are lent for groups that have room"),
+        (
+            "if work <= 0 or not view.home_train:",
+            "if not view.home_train:",
+            "trainers are lent for groups that have room",
+        ),
         ("length_s - costs.out_s - used", "length_s - used", "the way home (C_out) costs nothing"),
         ("        trainers -= block.primaries\n", "", "each lent block is weighed as if the others stayed at home"),
         ("        work -= block.auxiliaries * view.estimates.slot_groups\n", "", "blocks are lent for the same groups"),
@@ -283,19 +319,35 @@ LEASES = (
     *_mutants_of(
         "lend_rollout.py",
         ("if DIRECTION not in state.directions or view", "if view", "rollouters are lent although they may not be"),
-        ("view.trainable == 0 or view.lent_train or", "view.trainable == 0 or", "rollouters are lent while trainers are"),
+        (
+            "view.trainable == 0 or view.lent_train or",
+            "view.trainable == 0 or",
+            "rollouters are lent while trainers are",
+        ),
         ("if view.startable > 0 or not", "if not", "rollouters are lent while groups may be started"),
         ("view.trainable - view.trainers)", "view.trainable)", "more trainers than groups"),
-        ("    if room < some.primaries", "    if room < -some.primaries", "a block leaves without room for what is returned"),
+        ("room -= free.get(block.block, 0) + moved", "room -= moved", "the room that leaves with a block still counts"),
         ("(moved and (room < 0 or", "(moved and (", "a block leaves although its groups fit nowhere else"),
-        ("if view.dry_in(", "if view.now < 0 < view.dry_in(", "every lease ends with its step"),
+        (
+            "if view.dry_in(rollouters, trainers, at_close=closing) >= wait_s:",
+            "if False:",
+            "every lease ends with its step",
+        ),
         (">= wait_s:", ">= 0:", "a lease is kept while the trainers run dry"),
-        ("if view.trainable == 0 and view.needed > 0:", "if False:", "idle auxiliaries stay while groups may be started"),
+        (
+            "if view.trainable == 0 and view.needed > 0:",
+            "if False:",
+            "idle auxiliaries stay while groups may be started",
+        ),
         ('"" if block.block in kept else', '"" if block.block not in kept else', "the wrong leases end with the step"),
     ),
     *_mutants_of(
         "outlook.py",
-        ("self.finished if at_close else", "self.finished if not at_close else", "at a step's end its groups count again"),
+        (
+            "self.finished if at_close else",
+            "self.finished if not at_close else",
+            "at a step's end its groups count again",
+        ),
         ('        if block.lease_state == "dead":\n            continue\n', "", "a dead block counts as one at home"),
         ("rollouters + (not train) * block.primaries", "rollouters", "rollouters on their way home are forgotten"),
         ("work - max(0.0, others - opened) * in_s", "work", "nobody starts groups while a lease prepares"),
@@ -309,8 +361,16 @@ LEASES = (
         ("plan.trainers - plan.primaries * count)", "plan.trainers)", "trainers that are lent go on training"),
         ("trainers.append((plan.out_s,", "trainers.append((0.0,", "a block is home at once"),
         ("rollouters.append((plan.in_s,", "rollouters.append((0.0,", "a lent block generates at once"),
-        ("view.needed - view.in_flight - view.returned", "view.needed - view.in_flight", "prefixes are generated twice"),
-        ("for block in view.home_rollout) if helpers else 0", "for block in view.home_rollout)", "helpers that may not"),
+        (
+            "view.needed - view.in_flight - view.returned",
+            "view.needed - view.in_flight",
+            "prefixes are generated twice",
+        ),
+        (
+            "for block in view.home_rollout) if helpers else 0",
+            "for block in view.home_rollout)",
+            "helpers that may not",
+        ),
     ),
     *_mutants_of(
         "step_end.py",
@@ -321,7 +381,11 @@ LEASES = (
             "trained + rate * (end - start)",
             "groups are trained before they are generated",
         ),
-        ("next(count for at, count in reversed(trainers)", "next(count for at, count in (trainers)", "nobody comes home"),
+        (
+            "next(count for at, count in reversed(trainers)",
+            "next(count for at, count in (trainers)",
+            "nobody comes home",
+        ),
     ),
 )
 

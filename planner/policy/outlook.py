@@ -36,6 +36,12 @@ class Outlook:
     """seconds per group and rollout replica that the gates reckon with"""
     train_s: float
     """seconds per group and trainer replica"""
+    step_groups: int
+    """groups of a step"""
+    steps_ahead: int
+    """k: whole steps that rollouters may be ahead"""
+    tail_s: float
+    """seconds of M_r that do not shrink with more replicas"""
     rollouters: int
     """replicas in the rollouter role, with those that prepare for it or are on their way home to it"""
     trainers: int
@@ -75,6 +81,14 @@ class Outlook:
     def rollout_rate(self, replicas: int) -> float:
         """Groups per second at full load."""
         return replicas / self.group_s
+
+    def steady_rate(self, replicas: int) -> float:
+        """Groups per second over many steps: the tail of a step's groups, the fixed part of M_r, is hidden behind those
+        of the steps that may be under way at once, and no more."""
+        if replicas <= 0:
+            return 0.0
+        groups = self.step_groups
+        return groups / (groups * self.group_s / replicas + self.tail_s / (1 + self.steps_ahead))
 
     def train_rate(self, replicas: int) -> float:
         """Groups per second."""
@@ -142,7 +156,7 @@ class Outlook:
         if trainers <= 0:
             return math.inf
         stock = self.finished if at_close else self.finished + self.trainable
-        deficit = self.train_rate(trainers) - self.rollout_rate(rollouters)
+        deficit = self.train_rate(trainers) - self.steady_rate(rollouters)
         return stock / deficit if deficit > 0 else math.inf
 
 
@@ -188,6 +202,9 @@ def outlook_of(state: State, now: float, trainable: int) -> Outlook:
         estimates=estimates,
         group_s=estimates.full_load_group_s if steady else slope(estimates.rollout),
         train_s=slope(estimates.train),
+        step_groups=state.bound.prompts_per_step,
+        steps_ahead=state.bound.k,
+        tail_s=max(0.0, estimates.rollout.seconds(1, 1) - slope(estimates.rollout)),
         rollouters=rollouters,
         trainers=trainers,
         startable=startable(state, state.published),

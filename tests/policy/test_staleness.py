@@ -146,6 +146,15 @@ def test_a_selection_that_stopped_at_its_limit_says_that_there_is_more() -> None
     assert selection.reason == "step 0 lacks 6 groups and may take more that have finished"
 
 
+def test_a_selection_takes_no_more_late_groups_than_may_slip_even_when_more_are_left_behind() -> None:
+    # F = 0.5 * 8 = 4 groups of lag 1; a fifth one is a broken protocol, which the step must not hide
+    selection = choose_many(version=3, slots_left=8, taken=[], unconsumed=groups(*[(2, HALF, True)] * 5))
+    assert selection.group_ids == (0, 1, 2, 3)
+    assert selection.reason == (
+        "step 3 may not train the finished groups: the oldest is of version 2 under staleness 0.5"
+    )
+
+
 @pytest.mark.parametrize(
     ("consumed", "problem"),
     [

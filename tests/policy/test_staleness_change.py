@@ -56,6 +56,15 @@ def test_two_changes_each_get_their_step() -> None:
     assert changes.step_done(step=3, group_ids=[8, 7]) == [Outcome(change_id=2, step=3)]
 
 
+def test_a_step_with_the_first_group_of_the_next_change_is_neithers() -> None:
+    changes = StalenessChanges()
+    changes.applied(change_id=1, first_group_id=2)
+    changes.applied(change_id=2, first_group_id=6)
+    assert changes.step_done(step=0, group_ids=[4, 5, 6]) == []
+    assert changes.waiting == (1, 2)
+    assert changes.step_done(step=1, group_ids=[2, 3]) == [Outcome(change_id=1, step=1)]
+
+
 def test_a_change_that_a_later_one_overtakes_never_takes_effect() -> None:
     changes = StalenessChanges()
     changes.applied(change_id=1, first_group_id=2)
