@@ -15,6 +15,9 @@ from planner.policy.returns import counts_to_try
 from planner.policy.state import Block, State
 from planner.stage_model import StageModel
 
+DELIVERY_SHARE = 0.75
+"""Share of a group's mean latency after which a rollouter that begins delivers: short groups come first."""
+
 DIRECTION: Direction = "train_on_rollout"
 
 
@@ -78,9 +81,15 @@ def _free(state: State, view: Outlook) -> list[Block]:
     if not state.improvements.block_leases:
         return blocks if view.in_flight + view.returned == 0 and not view.lent_rollout else []
     able: list[Block] = []
+    rollouters, trainers = view.rollouters, view.trainers
+    wait_s = _delivers_in(view)
     for block in blocks:
         moved = held.get(block.block, 0)
         room -= free.get(block.block, 0) + moved
+        trainers += block.auxiliaries
+        rollouters -= block.primaries
+        if moved and state.bound.k >= 1 and view.dry_in(rollouters, trainers, at_close=False) < wait_s:
+            break
         if (moved and (room < 0 or len(able) + 1 == len(blocks))) or (not moved and view.returned):
             break
         able.append(block)
@@ -119,10 +128,15 @@ def _kept(view: Outlook, working: list[Block], closing: bool) -> frozenset[int]:
     """Blocks that go on training: as many as leave the trainers fed until one that is sent home now delivers."""
     kept = {block.block for block in working}
     rollouters, trainers = view.rollouters, view.trainers
-    wait_s = view.estimates.train_on_rollout.out_s + view.estimates.group_latency_s
+    wait_s = _delivers_in(view)
     for block in reversed(working):
         if view.dry_in(rollouters, trainers, at_close=closing) >= wait_s:
             break
         kept.discard(block.block)
         rollouters, trainers = rollouters + block.primaries, trainers - block.auxiliaries
     return frozenset(kept)
+
+
+def _delivers_in(view: Outlook) -> float:
+    """Seconds until a block that is sent home now delivers groups."""
+    return view.estimates.train_on_rollout.out_s + DELIVERY_SHARE * view.estimates.group_latency_s
