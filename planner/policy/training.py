@@ -12,6 +12,10 @@ from planner.policy.state import State, TrainReplica
 from planner.stage_model import StageModel, slope
 
 
+HALVES = 2
+"""Chunks that a trainer's even share of a step is cut into at least: with whole shares the longest one holds up all."""
+
+
 def train_actions(state: State, chunks: list[TrainChunk]) -> list[Action]:
     """Hand out the chunks that the arm chose, fill the gaps of the other trainers, close the step.
 
@@ -50,9 +54,9 @@ def takes_chunk(replica: TrainReplica, chunks_ahead: int) -> bool:
 def shared_chunks(state: State, queue: tuple[int, ...], now: float, *, batch_complete: bool) -> list[TrainChunk]:
     """Chunks from one queue that all trainers share, for those that are idle and then for those with one chunk.
 
-    `batch_complete`: no more groups will join this step. A chunk is never more than a trainer's even share of what the
-    step still has to hand out, so that chunks shrink toward the end of a step and no trainer ends long after the
-    others; nor, while a batch is filling, more than an idle trainer's share of what is ready. Before the batch is
+    `batch_complete`: no more groups will join this step. A chunk is never more than half of a trainer's even share of
+    what the step still has to hand out, so that chunks shrink toward the end of a step and no trainer ends long after
+    the others ("factoring" of a loop whose iterations differ in length); nor, while a batch is filling, more than an idle trainer's share of what is ready. Before the batch is
     complete a working trainer is handed full chunks only: what is short now may be full by the time it is needed.
     """
     chunks: list[TrainChunk] = []
@@ -61,12 +65,13 @@ def shared_chunks(state: State, queue: tuple[int, ...], now: float, *, batch_com
     takers = [replica for replica in state.train if takes_chunk(replica, state.chunks_ahead)]
     takers.sort(key=lambda replica: replica.chunks)
     trainers = sum(replica.ready for replica in state.train)
+    shares = HALVES * trainers if trainers > 1 else 1
     open_groups = len(queue) if batch_complete else len(queue) + state.bound.prompts_per_step - _taken(state, queue)
     # the published rules take full chunks and split the tail between both sides; an even share from the start is better
     lent = any(replica.lease is not None for replica in state.train)
     published = state.arm == "bidirectional_paper" and lent and state.estimates is not None and len(takers) == 1
     for place, replica in enumerate(takers):
-        size = min(state.max_chunk_groups, len(queue), -(-open_groups // trainers))
+        size = min(state.max_chunk_groups, len(queue), -(-open_groups // shares))
         if batch_complete or not replica.chunks:
             size = min(size, -(-len(queue) // (len(takers) - place)))
         elif size < state.max_chunk_groups:

@@ -149,8 +149,8 @@ def trainer_state(**overrides: Any) -> State:
         ),
         pytest.param(
             trainer_state(step=full_step(queue=(1, 2, 3, 4)), max_chunk_groups=4, train=(make_train(1), make_train(2))),
-            [("TrainChunk", 1, (1, 2)), ("TrainChunk", 2, (3, 4))],
-            id="the tail is shared out evenly",
+            [("TrainChunk", 1, (1,)), ("TrainChunk", 2, (2,))],
+            id="the tail is shared out evenly, in halves of a share",
         ),
         pytest.param(trainer_state(step=full_step(queue=(1, 2)), train=(make_train(ready=False),)), [], id="not ready"),
         pytest.param(trainer_state(step=full_step(queue=(1, 2)), paused=True), [], id="paused"),

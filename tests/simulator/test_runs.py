@@ -208,7 +208,7 @@ def test_an_operator_may_take_the_leases_back_at_any_time(arm: str, partition: d
 
 
 def test_a_chunk_that_is_taken_back_is_trained_to_a_group_boundary_and_the_rest_by_others() -> None:
-    setup = make_setup(arm="opportunistic", staleness=0, **PARTITIONS[2])
+    setup = make_setup(arm="opportunistic", staleness=0, prompts_per_step=24, **PARTITIONS[2])
     lease = next(lease for lease in play(setup).leases if lease.direction == "train_on_rollout")
     assert lease.working_at is not None
     chunk_s = 0.5 + 2 * 4 * 250 / 700.0  # seconds of a chunk of two groups of four mean responses, prompts included
