@@ -11,7 +11,6 @@ from planner.policy.lazy_pull import TAIL_CHUNKS, joint_tail_split
 from planner.policy.state import State, TrainReplica
 from planner.stage_model import StageModel, slope
 
-
 HALVES = 2
 """Chunks that a trainer's even share of a step is cut into at least: with whole shares the longest one holds up all."""
 
@@ -56,8 +55,9 @@ def shared_chunks(state: State, queue: tuple[int, ...], now: float, *, batch_com
 
     `batch_complete`: no more groups will join this step. A chunk is never more than half of a trainer's even share of
     what the step still has to hand out, so that chunks shrink toward the end of a step and no trainer ends long after
-    the others ("factoring" of a loop whose iterations differ in length); nor, while a batch is filling, more than an idle trainer's share of what is ready. Before the batch is
-    complete a working trainer is handed full chunks only: what is short now may be full by the time it is needed.
+    the others ("factoring" of a loop whose iterations differ in length); nor, while a batch is filling, more than an
+    idle trainer's share of what is ready. Before the batch is complete a working trainer is handed full chunks only:
+    what is short now may be full by the time it is needed.
     """
     chunks: list[TrainChunk] = []
     if state.paused or state.stopping or not queue:
