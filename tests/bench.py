@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.policy import brute_force
-from tests.simulator import random_schedules
+from tests.simulator import random_schedules, speed
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -58,6 +58,9 @@ def main() -> None:
     options = parser.parse_args()
     print(f"staleness rules by brute force: {json.dumps(brute_force.run(options.schedules))}", flush=True)
     print(f"simulated runs at random: {json.dumps(random_schedules.run(options.simulated))}", flush=True)
+    if options.simulated:
+        print(f"simulator: {json.dumps(speed.measure(32, 100, 0.0))}", flush=True)
+        print(f"simulator: {json.dumps(speed.measure(1024, 100, 0.25))}", flush=True)
     with tempfile.TemporaryDirectory() as data_dir:
         for seed in options.seeds:
             print_demo(seed, demo(seed, data_dir))

@@ -122,7 +122,7 @@ def against(name: str) -> Variant:
 
 
 SUMMARY_HEAD = (
-    "| regimes | over base | over best static | over opportunistic | over its streaming "
+    "| regimes | over base | over best static | over opportunistic | over opportunistic, streaming "
     "| over bidirectional_paper | of zero-cost | lowest over base |"
 )
 PARTS_HEAD = (
