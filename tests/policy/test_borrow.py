@@ -10,7 +10,8 @@ import pytest
 
 from planner.policy import actions as act
 from planner.policy.decide import decide
-from planner.policy.improvements import ALL
+from planner.policy.improvements import ALL, Improvements
+from planner.policy.staleness import Unconsumed
 from planner.policy.state import Returned, RolloutReplica, State, TrainReplica
 from planner.profile import SwitchCosts
 from tests.policy.builders import (
@@ -154,6 +155,31 @@ def test_the_paper_asks_no_gate_for_rollouters(overrides: dict[str, Any]) -> Non
     assert [r for r in actions_of(state, act.Refuse) if r.direction == ROLLOUT_ON_TRAIN] == []
 
 
+def test_the_paper_counts_as_missing_only_what_is_neither_taken_nor_finished() -> None:
+    flying = (rollouter(0, in_flight=1, free_groups=1), rollouter(1, in_flight=1, free_groups=1))
+    state = lending_state(
+        "bidirectional_paper", started=4, rollout=flying, unconsumed=finished(0, 1, staleness=0), bound=bound(0)
+    )
+    # 2 groups: 4 s by two rollouters, 2 s by four; the gain of 2 s does not exceed 1 + 1. All 4 would gain 4 s
+    (refusal,) = actions_of(state, act.Refuse)
+    assert refusal.reason.startswith("2 groups by 2 primaries and 2 auxiliaries take 2.00 s instead of 4.00 s")
+
+
+def test_the_papers_reservations_add_up_to_the_auxiliaries_share() -> None:
+    cheap = make_estimates(rollout_on_train=SwitchCosts(in_s=0.5, out_s=0.5))
+    state = lending_state("bidirectional_paper", step=make_step(taken=((0, bound(0)),) * 2), estimates=cheap)
+    # 2 groups are missing: Q_a = 2/4 * 2 = 1 for two blocks; the gain of 2 s exceeds 0.5 + 0.5
+    assert [(lend.block, lend.reserved_groups) for lend in actions_of(state, act.Lend)] == [(2, 1), (3, 0)]
+
+
+def test_the_paper_lends_no_rollouters_while_a_group_may_be_started_or_continued() -> None:
+    cheap = make_estimates(train_on_rollout=SwitchCosts(in_s=0.1, out_s=0.1, grad_s=0.1))
+    waiting = (Returned(group_id=9, version=0, on_policy=False),)
+    assert lends(batch_state("bidirectional_paper", estimates=cheap)) == [(0, TRAIN_ON_ROLLOUT), (1, TRAIN_ON_ROLLOUT)]
+    assert lends(batch_state("bidirectional_paper", estimates=cheap, bound=bound(1))) == []  # 8 - 4 may be started
+    assert lends(batch_state("bidirectional_paper", estimates=cheap, returned=waiting)) == []
+
+
 # -- reservations -----------------------------------------------------------------------------------------------------
 
 
@@ -192,6 +218,51 @@ def test_an_auxiliary_takes_what_is_reserved_for_its_block_and_no_more() -> None
     assert starts(reserving("working", rollout=home + own, started=1), now=11.0) == [(0, 1), (2, 1), (3, 1)]
 
 
+def test_an_auxiliary_leaves_what_nobody_has_reserved_to_the_primaries_even_when_they_have_no_room() -> None:
+    full = (rollouter(0, in_flight=2, free_groups=0), rollouter(1, in_flight=2, free_groups=0))
+    # four groups may be started and each auxiliary has room for two, one is reserved for each
+    state = reserving("working", rollout=(*full, rollouter(2), rollouter(3)), started=0)
+    assert starts(state, now=11.0) == [(2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize("arm", LENDING_ARMS)
+def test_a_replica_with_old_weights_starts_nothing_while_its_groups_may_not_go_on_under_newer_ones(arm: str) -> None:
+    """Of 2 * 4 groups that version 0 may start at s = 1 half are started: it is not the cap that holds it back."""
+    for may_update, expected in ((False, []), (True, [(0, 1)])):
+        old = rollouter(0, in_flight=1, free_groups=1, may_update_in_flight=may_update)
+        state = lending_state(
+            arm,
+            bound=bound(1),
+            published=1,
+            started=4,
+            rollout=(old,),
+            step=make_step(version=1),
+            directions=frozenset[str](),
+        )
+        assert starts(state) == expected
+
+
+# -- longest groups first ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("upcoming", "changes", "picks"),
+    [
+        # longest first 3, 1, 2, 0, dealt to the two replicas in turn
+        pytest.param((10.0, 30.0, 20.0, 40.0), ALL, [(3, 2), (1, 0)], id="all four are known"),
+        pytest.param((10.0, 30.0), ALL, [(1, 2), (0, 3)], id="what is not known comes behind in its order"),
+        pytest.param((), ALL, [(), ()], id="nothing is known"),
+        pytest.param((10.0, 30.0, 20.0, 40.0), ALL.without("longest_first"), [(), ()], id="switched off"),
+    ],
+)
+def test_the_longest_groups_start_first(
+    upcoming: tuple[float, ...], changes: Improvements, picks: list[tuple[int, ...]]
+) -> None:
+    state = lending_state("bidirectional", upcoming=upcoming, improvements=changes, directions=frozenset[str]())
+    found = actions_of(state, act.StartGroups)
+    assert [(start.device, start.count, start.picks) for start in found] == [(0, 2, picks[0]), (1, 2, picks[1])]
+
+
 def test_an_auxiliary_of_ours_is_filled_to_capacity_and_nothing_is_reserved() -> None:
     state = reserving(
         "working",
@@ -200,6 +271,36 @@ def test_an_auxiliary_of_ours_is_filled_to_capacity_and_nothing_is_reserved() ->
         blocks=(ROLL_0, make_block(2, "train", lease=7, since=10.0)),
     )
     assert starts(state, now=11.0) == [(2, 2)]
+
+
+# -- the published tail -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("idle", "now", "groups"),
+    [
+        # the other one's chunk of 2 groups, begun at 9 s, ends at 9 + 2 * 2 = 13 s
+        pytest.param(2, 10.0, (1, 2), id="two here end at 14 s, one there at 15 s; three here at 16 s"),
+        pytest.param(2, 13.0, (1, 2), id="1 and 2 both end at 17 s: the primary takes more"),
+        pytest.param(0, 13.0, (1,), id="1 and 2 both end at 17 s: the auxiliary takes less"),
+    ],
+)
+def test_the_paper_splits_the_last_groups_so_that_both_sides_end_together(
+    idle: int, now: float, groups: tuple[int, ...]
+) -> None:
+    sides = [trainer(0), trainer(2)]
+    busy = {"busy": "chunk", "chunks": 1, "groups": 2, "busy_since": 9.0}
+    train = tuple(side if side.device == idle else trainer(side.device, **busy) for side in sides)
+    blocks = (make_block(0, "rollout", lease=7, since=5.0), ROLL_1, TRAIN_2)
+    state = batch_state(
+        "bidirectional_paper",
+        rollout=(rollouter(1),),
+        train=train,
+        blocks=blocks,
+        max_chunk_groups=4,
+        step=full_step(staleness=0, queue=(1, 2, 3), trained=0),
+    )
+    assert [(chunk.device, chunk.group_ids) for chunk in actions_of(state, act.TrainChunk, now)] == [(idle, groups)]
 
 
 # -- greedy borrowing -------------------------------------------------------------------------------------------------
@@ -249,6 +350,94 @@ def test_ours_lends_no_rollout_block_while_a_group_may_be_started_or_without_wor
     assert lends(batch_state("bidirectional", step=full_step(staleness=0, queue=(), trained=B))) == []
 
 
+SLOW = make_estimates(full_load_group_s=16.0)
+"""A rollouter finishes 1/16 groups a second, a trainer trains 1/2."""
+
+
+@pytest.mark.parametrize(
+    ("started", "blocks"),
+    [
+        pytest.param(4, [2, 3], id="4 groups fill two of them"),
+        pytest.param(6, [2], id="2 groups fill one"),
+        pytest.param(8, [], id="none may be started"),
+    ],
+)
+def test_ours_lends_no_more_training_blocks_than_there_are_groups_for(started: int, blocks: list[int]) -> None:
+    state = lending_state("bidirectional", bound=bound(1), started=started, rollout=FULL, estimates=SLOW)
+    assert lends(state) == [(block, ROLLOUT_ON_TRAIN) for block in blocks]
+
+
+def test_ours_lends_no_training_block_while_there_is_something_to_train() -> None:
+    aux = rollouter(2, in_flight=2, free_groups=0)
+    away: dict[str, Any] = {
+        "bound": bound(1),
+        "started": 4,
+        "estimates": SLOW,
+        "rollout": (*FULL, aux),
+        "train": (trainer(3),),
+        "blocks": (ROLL_0, ROLL_1, make_block(2, "train", lease=7), TRAIN_3),
+    }
+    # three rollouters bring the last trainer at most 3/16 groups a second, of the 1/2 that it could train
+    assert lends(lending_state("bidirectional", **away)) == [(3, ROLLOUT_ON_TRAIN)]
+    assert lends(lending_state("bidirectional", **away, unconsumed=finished(1))) == []
+
+
+def test_ours_prepares_during_the_optimizer_step_only_where_it_may() -> None:
+    closing: dict[str, Any] = {
+        "bound": bound(1),
+        "started": 4,
+        "rollout": FULL,
+        "train": (trainer(2, busy="optimizer"), trainer(3, busy="optimizer")),
+        "step": full_step(trained=B),
+        "closing_since": 0.0,
+    }
+    assert lends(lending_state("bidirectional", **closing)) == [(2, ROLLOUT_ON_TRAIN)]
+    assert lends(lending_state("bidirectional", **closing, improvements=ALL.without("prepare_early"))) == []
+
+
+CHEAP = make_estimates(train_on_rollout=SwitchCosts(in_s=0.1, out_s=0.1, grad_s=0.1))
+
+
+def test_ours_lends_no_more_rollout_blocks_than_there_are_groups_beyond_one_for_each_trainer() -> None:
+    step = full_step(staleness=0, queue=(2, 3, 4), trained=1)
+    # 3 groups and 2 trainers: a third one gets a group, a fourth would get none
+    assert lends(batch_state("bidirectional", step=step, estimates=CHEAP)) == [(0, TRAIN_ON_ROLLOUT)]
+
+
+def test_ours_lends_no_second_rollout_block_while_a_group_may_be_started() -> None:
+    busy = {"busy": "chunk", "chunks": 1}
+    away: dict[str, Any] = {
+        "rollout": (rollouter(0),),
+        "train": (trainer(1, **busy), trainer(2), trainer(3)),
+        "blocks": (ROLL_0, make_block(1, "rollout", lease=7), TRAIN_2, TRAIN_3),
+        "estimates": CHEAP,
+    }
+    assert lends(batch_state("bidirectional", **away)) == [(0, TRAIN_ON_ROLLOUT)]
+    assert lends(batch_state("bidirectional", **away, started=B - 1)) == []
+
+
+def test_ours_moves_unfinished_groups_only_into_room_that_does_not_leave() -> None:
+    blocks = (ROLL_0, ROLL_1, TRAIN_2, TRAIN_3, make_block(4, "rollout"))
+    rollout = (
+        rollouter(0, in_flight=1, free_groups=1),
+        rollouter(1, in_flight=1, free_groups=1),
+        make_rollout(4, block=4, in_flight=2, free_groups=0),
+    )
+    state = batch_state("bidirectional", blocks=blocks, rollout=rollout, started=8, estimates=CHEAP)
+    # the group of block 0 fits beside that of block 1; then nobody has room for that of block 1
+    assert lends(state) == [(0, TRAIN_ON_ROLLOUT)]
+
+
+def test_ours_moves_unfinished_groups_only_while_the_trainers_have_enough_without_the_block() -> None:
+    rollout = tuple(rollouter(device, in_flight=1, free_groups=1) for device in (0, 1))
+    # a block that comes home delivers after more than C_out = 1 s and at most 1 + 8 s of latency; three trainers less
+    # what one rollouter brings take 3/2 - 1/4 groups a second: 4 groups last 3.2 s, 16 last 12.8 s
+    for stock, expected in ((0, []), (12, [(0, TRAIN_ON_ROLLOUT)])):
+        ready = finished(*range(10, 10 + stock))
+        state = batch_state("bidirectional", bound=bound(4), started=5 * B, rollout=rollout, unconsumed=ready)
+        assert lends(state) == expected
+
+
 # -- what every arm respects ------------------------------------------------------------------------------------------
 
 
@@ -282,6 +471,42 @@ def test_no_lease_opens_against_an_active_one_of_the_other_direction(arm: str, l
     lent = make_block(3, "train", lease=7, lease_state=lease_state)
     state = batch_state(arm, train=(trainer(2),), blocks=(ROLL_0, ROLL_1, TRAIN_2, lent))
     assert [lend for lend in lends(state) if lend[1] == TRAIN_ON_ROLLOUT] == []
+
+
+@pytest.mark.parametrize("lease_state", ["preparing", "working", "draining", "releasing"])
+def test_nor_where_ours_asks_the_published_gates_block_by_block(lease_state: str) -> None:
+    changes = ALL.without("outlook_gate")
+    free: dict[str, Any] = {"bound": bound(1), "started": 4, "rollout": FULL[:1], "improvements": changes}
+    # 4 groups by one rollouter in 16 s, by two trainers more in 16 / 3 s: worth the 2 s of switching
+    home = (make_block(1, "rollout", lease_state="dead"), TRAIN_2, TRAIN_3)
+    assert lends(lending_state("bidirectional", **free, blocks=(ROLL_0, TRAIN_2, TRAIN_3))) == [
+        (2, ROLLOUT_ON_TRAIN),
+        (3, ROLLOUT_ON_TRAIN),
+    ]
+    assert lends(lending_state("bidirectional", **free, blocks=(ROLL_0, *home))) == []
+    lent = make_block(1, "rollout", lease=7, lease_state=lease_state)
+    assert lends(lending_state("bidirectional", **free, blocks=(ROLL_0, lent, TRAIN_2, TRAIN_3))) == []
+    lent = make_block(3, "train", lease=7, lease_state=lease_state)
+    batch: dict[str, Any] = {"improvements": changes, "train": (trainer(2),)}
+    # 4 groups take a trainer 8 s; one is drained in 2 s at most, and two rollouters more leave 1 + 8 / 3 + 0.5 s
+    assert lends(batch_state("bidirectional", **batch, blocks=(ROLL_0, ROLL_1, TRAIN_2))) == [
+        (0, TRAIN_ON_ROLLOUT),
+        (1, TRAIN_ON_ROLLOUT),
+    ]
+    assert lends(batch_state("bidirectional", **batch, blocks=(ROLL_0, ROLL_1, TRAIN_2, lent))) == []
+
+
+@pytest.mark.parametrize("arm", LENDING_ARMS[:2])
+def test_a_whole_pool_is_lent_at_once_and_not_again_while_a_block_of_it_is_away(arm: str) -> None:
+    cheap = make_estimates(train_on_rollout=SwitchCosts(in_s=0.1, out_s=0.1, grad_s=0.0))
+    busy = {"busy": "chunk", "chunks": 1}
+    blocks: tuple[Any, ...] = (ROLL_0, ROLL_1, TRAIN_2, TRAIN_3)
+    home = (trainer(2, **busy), trainer(3, **busy))
+    # 4 groups by two trainers in 4 s, by four in 2 s: worth the 0.2 s; by a third one beside three in 2 s of 2.67
+    assert lends(batch_state(arm, estimates=cheap, train=home)) == [(0, TRAIN_ON_ROLLOUT), (1, TRAIN_ON_ROLLOUT)]
+    away = (ROLL_0, make_block(1, "rollout", lease=7), *blocks[2:])
+    state = batch_state(arm, estimates=cheap, rollout=(rollouter(0),), train=(trainer(1, **busy), *home), blocks=away)
+    assert lends(state) == []
 
 
 @pytest.mark.parametrize("flag", ["paused", "stopping"])
@@ -335,6 +560,82 @@ def test_a_lease_of_rollouters_ends_when_they_hold_nothing_and_nothing_may_be_st
 
 
 @pytest.mark.parametrize("arm", LENDING_ARMS[:2])
+def test_trainers_come_home_when_as_many_groups_are_finished_as_the_step_lacks(arm: str) -> None:
+    # s = 1, step 1: the last slot is kept for the group of version 0 that is in flight, a newer one is finished
+    old = Unconsumed(group_id=8, version=0, bound=bound(1), finished=False)
+    state = lent_train(
+        arm,
+        bound=bound(1),
+        started=12,
+        published=1,
+        rollout=(rollouter(0, version=1), rollouter(1, version=1), rollouter(2, in_flight=1, free_groups=1, version=1)),
+        step=make_step(version=1, taken=((1, bound(1)),) * 3, queue=(5, 6, 7)),
+        unconsumed=(old, *finished(9, version=1)),
+    )
+    found = actions_of(state, act.EndLease)
+    assert [(end.block, end.reason) for end in found] == [(2, "the trainer lacks no groups")]
+
+
+def test_a_lease_of_rollouters_is_called_home_when_its_trainers_would_be_busy_and_it_has_had_time_to_deliver() -> None:
+    fields: dict[str, Any] = {
+        "bound": bound(3),
+        "started": 14,  # of 4 + 12
+        "rollout": (*FULL, rollouter(2, in_flight=2, free_groups=0)),
+        "blocks": (ROLL_0, ROLL_1, make_block(2, "train", lease=7, since=10.0), TRAIN_3),
+        "step": full_step(staleness=3, queue=(3, 4), trained=2),
+    }
+    # over 8 + 1 + 1 s the home rollouters bring 0.5 groups a second and 6 are there: 1.1, of which block 3 trains 0.5
+    state = lent_train("bidirectional", **fields, unconsumed=finished(5, 6, 7, 8, staleness=3))
+    # C_in and the larger of a switch there and back and a quarter of the latency: 1 + max(2, 2) s
+    assert ends(state, now=12.9) == []
+    assert ends(state, now=13.0) == [(2, False)]
+    # with 3 groups there it is 0.8: the block would be busy for 0.3 of 0.5
+    assert ends(lent_train("bidirectional", **fields, unconsumed=finished(5, staleness=3)), now=13.0) == []
+
+
+@pytest.mark.parametrize(
+    ("taken", "left_groups", "expected"),
+    [
+        # 0.2 rollouter-seconds are left and 3 groups to train: home after 1 s, 0.5 are trained and 2.5 take 2.5 s; the
+        # step cannot end before 3.5 s
+        pytest.param(3, (0.0, 0.0, 0.05), [(2, False)], id="the rollout is nearly over"),
+        # 12 are left: without it 6 s, and 2 s for the last group; with it 4 s, home at 5 s, 4 groups in 6.5 s
+        pytest.param(1, (1.0, 1.0, 1.0), [], id="the rollout would take longer"),
+    ],
+)
+def test_below_s_1_a_lease_is_called_home_when_the_step_ends_no_later_without_its_rollouters(
+    taken: int, left_groups: tuple[float, ...], expected: list[tuple[int, bool]]
+) -> None:
+    state = lent_train(
+        "bidirectional",
+        directions=frozenset({ROLLOUT_ON_TRAIN}),
+        rollout=tuple(
+            rollouter(device, in_flight=int(left > 0), free_groups=2 - int(left > 0), left_groups=left)
+            for device, left in enumerate(left_groups)
+        ),
+        step=make_step(taken=((0, bound(0)),) * taken, queue=(1, 2)[: min(taken, 2)], trained=max(0, taken - 2)),
+    )
+    assert ends(state) == expected
+
+
+def test_ours_opens_no_lease_in_the_round_that_ends_another() -> None:
+    fields: dict[str, Any] = {
+        "bound": bound(1),
+        "started": 4,
+        "rollout": (*FULL, rollouter(2, in_flight=2, free_groups=0)),
+        "train": (trainer(3, busy="optimizer"),),
+        "blocks": (ROLL_0, ROLL_1, make_block(2, "train", lease=7, since=1.0), TRAIN_3),
+        "step": full_step(trained=B),
+        "estimates": SLOW,
+        "closing_since": 5.0,
+    }
+    state = lent_train("bidirectional", **fields)
+    assert (ends(state, now=6.0), lends(state, now=6.0)) == ([], [(3, ROLLOUT_ON_TRAIN)])
+    state = lent_train("bidirectional", **fields, improvements=ALL.without("keep_lease"))
+    assert (ends(state, now=6.0), lends(state, now=6.0)) == ([(2, False)], [])
+
+
+@pytest.mark.parametrize("arm", LENDING_ARMS[:2])
 def test_a_whole_batch_calls_the_trainers_home_whatever_they_generate(arm: str) -> None:
     batch: dict[str, Any] = {
         "step": full_step(staleness=0, queue=(3, 4)),
@@ -364,6 +665,29 @@ def test_a_lease_of_trainers_ends_when_no_chunk_is_left_for_them(arm: str) -> No
     home = (trainer(2, **busy), trainer(3, **busy))
     assert ends(lent_rollout(arm, train=(trainer(1), *home))) == [(1, False)]
     assert ends(lent_rollout(arm, train=(trainer(1, **busy), *home))) == []
+
+
+def test_a_lease_of_trainers_ends_when_they_are_idle_and_groups_may_be_started() -> None:
+    filling = {"step": make_step(taken=((0, bound(0)),) * 2, trained=2), "started": B - 1}
+    assert ends(lent_rollout("bidirectional", **filling)) == [(1, False)]
+    busy = (trainer(1, busy="chunk", chunks=1), trainer(2), trainer(3))
+    assert ends(lent_rollout("bidirectional", **filling, train=busy)) == []
+    assert ends(lent_rollout("bidirectional", **filling | {"started": B})) == []
+
+
+# a block that is sent home delivers after more than C_out = 1 s and at most 1 + 8 s of latency; three trainers less
+# what one rollouter brings take 3/2 - 1/4 groups a second: 4 groups last 3.2 s, 12 last 9.6 s
+@pytest.mark.parametrize(("stock", "expected"), [(4, [(1, False)]), (12, [])])
+def test_a_lease_of_trainers_goes_on_into_the_next_step_while_they_would_not_run_dry(
+    stock: int, expected: list[tuple[int, bool]]
+) -> None:
+    ready: dict[str, Any] = {"bound": bound(4), "unconsumed": finished(*range(4, 4 + stock), staleness=4)}
+    closing = {"step": full_step(staleness=4, trained=B), "started": 5 * B, "closing_since": 0.0}
+    assert ends(lent_rollout("bidirectional", **ready, **closing)) == expected
+    # within a step it ends where groups may be started, none of its trainers works, and the stock is too small
+    ready["unconsumed"] = finished(*range(4, 3 + stock), staleness=4)
+    within = {"step": full_step(staleness=4, trained=B - 1, queue=(3,)), "started": 5 * B - 1}
+    assert ends(lent_rollout("bidirectional", **ready, **within)) == expected
 
 
 # -- the step's end ---------------------------------------------------------------------------------------------------

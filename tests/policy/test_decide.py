@@ -152,6 +152,29 @@ def trainer_state(**overrides: Any) -> State:
             [("TrainChunk", 1, (1,)), ("TrainChunk", 2, (2,))],
             id="the tail is shared out evenly, in halves of a share",
         ),
+        pytest.param(
+            trainer_state(
+                step=full_step(queue=(1, 2, 3, 4)),
+                max_chunk_groups=4,
+                train=(make_train(1, busy="chunk", chunks=2), make_train(2)),
+            ),
+            [("TrainChunk", 2, (1,))],
+            id="half of an even share with the one that works: 4 / 2 / 2",
+        ),
+        pytest.param(
+            trainer_state(step=full_step(queue=(3,)), train=(make_train(1, busy="chunk", chunks=1), make_train(2))),
+            [("TrainChunk", 2, (3,))],
+            id="an idle trainer before one that works",
+        ),
+        pytest.param(
+            trainer_state(
+                step=make_step(taken=((0, bound(1)),) * 3, queue=(2, 3)),
+                streaming=True,
+                train=(make_train(busy="chunk", chunks=1),),
+            ),
+            [("TrainChunk", 1, (2, 3))],
+            id="ahead a full chunk, while more groups may come",
+        ),
         pytest.param(trainer_state(step=full_step(queue=(1, 2)), train=(make_train(ready=False),)), [], id="not ready"),
         pytest.param(trainer_state(step=full_step(queue=(1, 2)), paused=True), [], id="paused"),
         pytest.param(trainer_state(unconsumed=finished(1), paused=True), [], id="paused: nothing is taken"),
