@@ -171,6 +171,7 @@ GATES = (
 WORK = (
     *_mutants_of(
         "pulls.py",
+        ("heapreplace(roomy, (room + 1,", "heapreplace(roomy, (room,", "a replica is filled beyond its room"),
         ("cap - (state.started - state.excluded)", "cap - state.started", "excluded groups are never made up for"),
         ("life = 2 * state", "life = 1 * state", "a reservation expires after C_in"),
         ("(kept if block is None and device not in dry else 0)", "0", "primaries take the groups that are reserved"),
@@ -190,13 +191,16 @@ WORK = (
         ("free[device] -= 1", "pass", "a replica is filled twice: with prefixes and with new groups"),
     ),
     *_mutants_of(
-        "pools.py",
+        "weights.py",
         (
             "behind and replica.in_flight > 0 and not",
             "behind and not",
             "an empty replica never takes newer weights",
         ),
         (" and not replica.may_update_in_flight", "", "in-flight updates never happen"),
+    ),
+    *_mutants_of(
+        "pools.py",
         ("        if not state.paused:\n", "        if True:\n", "a paused run starts groups"),
         (
             "if state.stopping or state.paused or slots == 0",
@@ -204,7 +208,6 @@ WORK = (
             "a paused run fills its step",
         ),
         ("if not (complete or state.streaming):", "if False:", "a whole-batch trainer starts on a partial batch"),
-        ("heapreplace(roomy, (room + 1,", "heapreplace(roomy, (room,", "a replica is filled beyond its room"),
     ),
     *_mutants_of(
         "training.py",

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from planner.policy import leases_ours, leases_paper
 from planner.policy.actions import Action, EndLease, Lend, Refuse
-from planner.policy.pools import take_groups, weight_loads
+from planner.policy.pools import take_groups
 from planner.policy.pulls import OURS, group_pulls
 from planner.policy.state import State
 from planner.policy.training import shared_chunks, train_actions
+from planner.policy.weights import weight_loads
 
 
 def decide(state: State, now: float) -> list[Action]:
@@ -51,4 +52,6 @@ def _at_rest(state: State) -> list[Action]:
         for block in state.blocks
         if block.lease is not None and block.lease_state in ("preparing", "working")
     ]
+    if not state.stopping:
+        actions += weight_loads(state)
     return actions + train_actions(state, [])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from planner.policy.pools import must_drain
 from planner.policy.staleness import may_start
 from planner.policy.state import ColocatedDevice, RolloutReplica, State, TrainReplica
+from planner.policy.weights import must_drain
 
 CAUSES = (
     "failure",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from heapq import heapify, heappop, heapreplace
 
 from planner.policy.actions import Action, StartGroups
-from planner.policy.pools import must_drain
 from planner.policy.prefixes import resumes
 from planner.policy.staleness import may_start
 from planner.policy.state import State
+from planner.policy.weights import must_drain
 
 OURS = ("bidirectional", "rollout_on_train", "train_on_rollout")
 """Arms with our rules; the last two lend in one direction only."""
@@ -37,8 +37,9 @@ def reserved_groups(state: State, now: float) -> int:
 def group_pulls(state: State, now: float, loading: dict[int, int]) -> list[Action]:
     """Returned groups first, then new ones while the starting rule allows, on the replica with the most room first.
 
-    With reservations, primaries leave the reserved groups alone unless they have run dry, and an auxiliary takes no
-    more than its share of them.
+    `loading`: device -> version of the weights that it is handed now; it takes them before the first token of what
+    follows, so it counts at that version. With reservations, primaries leave the reserved groups alone unless they have
+    run dry, and an auxiliary takes no more than its share of them.
     """
     if not state.returned and startable(state, state.published) == 0:
         return []
@@ -91,12 +92,14 @@ def group_pulls(state: State, now: float, loading: dict[int, int]) -> list[Actio
             heappop(roomy)
         else:
             heapreplace(roomy, (room + 1, device))
-    picks = _longest_first(state, counts, free)
+    picks = _longest_first(state, counts)
+    cap = state.bound.prompts_per_step + state.bound.start_allowance
     return actions + [
         StartGroups(
             device=device,
             count=count,
-            reason=f"room for {free[device]} groups at version {version[device]}",
+            reason=f"room for {free[device]} groups; {started - state.excluded} started of at most "
+            f"{version[device] * state.bound.prompts_per_step + cap} at version {version[device]}",
             picks=picks.get(device, ()),
         )
         for device, count in counts.items()
@@ -104,7 +107,7 @@ def group_pulls(state: State, now: float, loading: dict[int, int]) -> list[Actio
     ]
 
 
-def _longest_first(state: State, counts: dict[int, int], free: dict[int, int]) -> dict[int, tuple[int, ...]]:
+def _longest_first(state: State, counts: dict[int, int]) -> dict[int, tuple[int, ...]]:
     """Which of the next groups each replica starts: those expected to be longest first, one for each replica in turn.
 
     A group that starts late and is long holds up its step; the short ones fill in behind.
