@@ -15,11 +15,24 @@ def lending(state: State, now: float, trainable: int) -> list[Action]:
         return []
     if not state.improvements.outlook_gate:
         return leases_paper.lending(state, now, trainable)
-    lent = any(block.lease is not None for block in state.blocks)
-    may_lend_training = trainable == 0 and any(replica.busy in (None, "optimizer") for replica in state.train)
-    may_lend_rollout = trainable > 0 and startable(state, state.published) == 0
-    if not (lent or may_lend_training or may_lend_rollout):
+    if not _matters(state, trainable):
         return []
     view = outlook_of(state, now, trainable)
     over = lend_training.ends(state, view) + lend_rollout.ends(state, view)
     return over or lend_training.lends(state, view) + lend_rollout.lends(state, view)
+
+
+def _matters(state: State, trainable: int) -> bool:
+    """Something in the leases may change; most decisions are not about them, and the outlook is what costs time."""
+    lent = {block.pool for block in state.blocks if block.lease is not None}
+    if "train" in lent:
+        return True
+    nothing_to_start = startable(state, state.published) == 0
+    if trainable > 0 and nothing_to_start:
+        return True  # rollout blocks may leave
+    if trainable == 0 and any(replica.busy in (None, "optimizer") for replica in state.train):
+        return True  # training blocks may leave
+    if "rollout" not in lent:
+        return False
+    idle = any(replica.lease is not None and replica.busy is None for replica in state.train)
+    return state.closing_since is not None or (idle and not nothing_to_start)

@@ -185,14 +185,15 @@ def outlook_of(state: State, now: float, trainable: int) -> Outlook:
     held: dict[int, int] = {}
     free: dict[int, int] = {}
     left = 0.0
-    for replica in state.rollout:
-        block_number = replica.block
-        if block_number in held:
-            held[block_number] += replica.in_flight
-            free[block_number] += replica.free_groups
-        else:
-            held[block_number], free[block_number] = replica.in_flight, replica.free_groups
+    current, groups, places = -2, 0, 0
+    for replica in state.rollout:  # replicas of a block mostly stand together: one entry a block, not one a replica
+        if replica.block != current:
+            held[current], free[current] = held.get(current, 0) + groups, free.get(current, 0) + places
+            current, groups, places = replica.block, 0, 0
+        groups += replica.in_flight
+        places += replica.free_groups
         left += replica.left_groups
+    held[current], free[current] = held.get(current, 0) + groups, free.get(current, 0) + places
     in_flight, room = sum(held.values()), sum(free.values())
     training = sum(replica.groups for replica in state.train)
     finished = count_unconsumed(state.unconsumed).finished
