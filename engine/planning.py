@@ -24,6 +24,9 @@ BORROWING_ARMS = (
 )
 """Arms that lend devices, so that each pool must be able to host the other role."""
 
+BORROWING_TIE = 0.03
+"""Borrowing steps that differ by less are equal to this estimate: it ignores what leases overlap with."""
+
 MAX_DEVICES = 16_384
 """A plan is linear in the devices and lists every split: beyond this it takes minutes and nobody reads it."""
 
@@ -43,6 +46,8 @@ class Planned:
     plan: Plan
     borrows: bool
     """the job's arm lends devices"""
+    notes: tuple[str, ...]
+    """what the figures leave out"""
 
 
 def plan_job(job: Job, *, source: str = "job") -> Planned:
@@ -77,7 +82,39 @@ def plan_job(job: Job, *, source: str = "job") -> Planned:
         )
     except (ValueError, ArithmeticError) as error:
         raise _error("profile", f"gives no stage times: {error}", source) from None
-    return Planned(profile=profile, models=models, devices=devices, plan=plan, borrows=arm in BORROWING_ARMS)
+    return Planned(
+        profile=profile,
+        models=models,
+        devices=devices,
+        plan=plan,
+        borrows=arm in BORROWING_ARMS,
+        notes=(*plan.notes, *_notes(job, plan)),
+    )
+
+
+def _notes(job: Job, plan: Plan) -> list[str]:
+    """What a reader of the table must know to believe it."""
+    notes = ["steps are those of both pools at work all the time, without optimizer step and weight sync"]
+    if job.schedule.staleness_resolved < 1:
+        notes.append(
+            f"at staleness {job.schedule.staleness_resolved:g} the pools wait for each other and steps take longer: "
+            "bidirl simulate says how much"
+        )
+    best = plan.best_borrowing
+    if best is not None and best.borrowing_step_s is not None:
+        limit = best.borrowing_step_s * (1 + BORROWING_TIE)
+        ties = [
+            f"{each.rollout_devices}:{each.train_devices}"
+            for each in plan.candidates
+            if each is not best and each.borrowing_step_s is not None and each.borrowing_step_s <= limit
+        ]
+        if ties:
+            more = f" and {len(ties) - 6} more" if len(ties) > 6 else ""
+            notes.append(
+                f"with borrowing, {', '.join(ties[:6])}{more} come within {BORROWING_TIE:.0%} of the best: a tie here, "
+                "bidirl simulate tells them apart"
+            )
+    return notes
 
 
 def document(job: Job, planned: Planned) -> dict[str, Any]:
@@ -89,7 +126,7 @@ def document(job: Job, planned: Planned) -> dict[str, Any]:
         "candidates": [candidate(each) for each in plan.candidates],
         "models": asdict(planned.models),
         "source": "models given" if planned.profile.models is not None else "profile",
-        "notes": list(plan.notes),
+        "notes": list(planned.notes),
         "frontier": _frontier(job, planned),
     }
 
@@ -139,7 +176,9 @@ def _devices(job: Job, source: str) -> int:
             source,
         )
     if job.device_count > MAX_DEVICES:
-        raise _error("devices.count", f"must be at most {MAX_DEVICES} to plan, got {job.device_count}", source)
+        raise _error(
+            "devices.count", f"must be at most {MAX_DEVICES} to plan or simulate, got {job.device_count}", source
+        )
     return job.device_count
 
 

@@ -20,7 +20,9 @@ from planner.simulator.setup import Setup
 from planner.simulator.simulator import Simulator
 from planner.simulator.trace import Trace
 from planner.simulator.workload import Workload
-from planner.throughput import steady
+
+MOST_SEQUENCES = 20_000_000
+"""Responses of one simulated run: each costs some ten microseconds, and its length is drawn beforehand."""
 
 DIRECTIONS = ("rollout_on_train", "train_on_rollout")
 
@@ -33,6 +35,10 @@ def simulate(job: Job, *, source: str = "job") -> dict[str, Any]:
     planned = plan_job(job, source=source)
     split = chosen_split(job, planned, source=source)
     setup = setup_of(job, planned, split, source=source)
+    sequences = setup.steps * setup.prompts_per_step * setup.group_size
+    if sequences > MOST_SEQUENCES:
+        sentence = f"asks for {sequences:,} responses in all, with its steps and group size; at most {MOST_SEQUENCES:,}"
+        raise JobError({"algorithm.prompts_per_step": f"{sentence} are simulated, some minutes"}, source=source)
     simulator = Simulator(setup)
     return result(job, setup, split, simulator.run(), simulator.world.workload)
 
@@ -196,10 +202,11 @@ def _switch(trace: Trace, setup: Setup) -> dict[str, float | None]:
 
 
 def _bound_ratio(trace: Trace, setup: Setup, workload: Workload) -> float | None:
-    """Achieved throughput over that of all devices always at their most efficient work, on the same groups."""
-    steps = steady(trace.steps, trace.staleness)
-    places = tuple(place for step in steps for place in step.places)
-    if trace.throughput is None or not places:
+    """The least time of all devices at their most efficient work over the time that the run took.
+
+    Over the whole run: its steady part begins with a buffer that was filled before it, and may beat the bound.
+    """
+    if trace.throughput is None:
         return None
-    bound = sum(step.tokens for step in steps) * setup.devices / work_device_s(setup, workload, places)
-    return trace.throughput / bound
+    places = tuple(place for step in trace.steps for place in step.places)
+    return work_device_s(setup, workload, places) / setup.devices / trace.wall_s

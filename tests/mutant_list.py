@@ -254,7 +254,7 @@ LEASES = (
         "borrow.py",
         ("if state.stopping or state.paused:", "if state.stopping:", "a paused run keeps its leases"),
         ("revoke=True", "revoke=False", "a run that stops waits for chunks of its leases"),
-        ('in ("preparing", "working")', 'in ("working",)', "a run that stops lets leases prepare"),
+        ('in ("granted", "preparing", "working")', 'in ("working",)', "a run that stops lets leases prepare"),
         (
             'early = state.arm == "bidirectional_paper" or (ours',
             "early = (ours",

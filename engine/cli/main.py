@@ -125,7 +125,7 @@ def control(
     _print_json(answer) if json_output else print(f"{answer['state']}: {answer['answer'] or 'the engine has it'}")
 
 
-@app.command(epilog="Example: bidirl plan jobs/simulated_16.yaml --set devices.count=32")
+@app.command(epilog="Example: bidirl plan jobs/simulated_16.yaml --set devices.partition=auto --set devices.count=32")
 def plan(job_file: JobFile, settings: Settings = None, json_output: Json = False) -> None:
     """Rank the partitions of a job with a profile, with reasons; no device is needed."""
     from engine import planning  # the planner's numpy, which only these two commands need

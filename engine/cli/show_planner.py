@@ -28,7 +28,10 @@ def plan(job: Job, planned: Planned) -> None:
         column.justify = "right"
     feasible = [each for each in found.candidates if each.feasible]
     infeasible = [each for each in found.candidates if not each.feasible]
-    for each in feasible[:FEASIBLE_ROWS]:
+    shown = feasible[:FEASIBLE_ROWS]
+    if found.best_borrowing is not None and found.best_borrowing not in shown:
+        shown = [*shown[:-1], found.best_borrowing]
+    for each in shown:
         grid.add_row(*_row(each), _verdict(each, found.best, found.best_borrowing))
     for each in infeasible[:INFEASIBLE_ROWS]:
         grid.add_row(_split(each), *["-"] * 6, f"no: {each.reason}")
@@ -45,7 +48,7 @@ def plan(job: Job, planned: Planned) -> None:
     left = max(0, len(feasible) - FEASIBLE_ROWS), max(0, len(infeasible) - INFEASIBLE_ROWS)
     if any(left):
         print(f"and {left[0]} more feasible and {left[1]} more infeasible splits; --json lists them all")
-    for note in found.notes:
+    for note in planned.notes:
         print(note)
     if found.best is None:
         print("No split of these devices is feasible.")

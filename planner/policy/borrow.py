@@ -50,7 +50,7 @@ def _at_rest(state: State) -> list[Action]:
     actions: list[Action] = [
         EndLease(block=block.block, lease=block.lease, revoke=True, reason="the run is pausing or stopping")
         for block in state.blocks
-        if block.lease is not None and block.lease_state in ("preparing", "working")
+        if block.lease is not None and block.lease_state in ("granted", "preparing", "working")
     ]
     if not state.stopping:
         actions += weight_loads(state)

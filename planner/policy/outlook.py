@@ -175,7 +175,7 @@ def outlook_of(state: State, now: float, trainable: int) -> Outlook:
         if block.lease is None:
             continue
         train = block.pool == "train"
-        if block.lease_state == "preparing":
+        if block.lease_state in ("granted", "preparing"):
             rollouters, trainers = rollouters + train * block.auxiliaries, trainers + (not train) * block.auxiliaries
         elif block.lease_state == "releasing":
             rollouters, trainers = rollouters + (not train) * block.primaries, trainers + train * block.primaries

@@ -56,9 +56,9 @@ def work_of(view: Outlook, *, helpers: bool) -> StepWork:
     estimates = view.estimates
     group_s = slope(estimates.rollout)
     fresh = max(0, view.needed - view.in_flight - view.returned)
-    held = min(view.needed, view.in_flight + view.returned)
-    left = view.left * held / max(1, view.in_flight) + min(view.returned, view.needed)
-    rollout = fresh + min(left, held)
+    running = min(view.needed, view.in_flight)
+    waiting = min(view.needed - running, view.returned)
+    rollout = fresh + min(view.left * running / max(1, view.in_flight), running) + waiting
     tail_s = max(0.0, estimates.rollout.seconds(1, 1) - group_s)
     return StepWork(
         rollout=rollout,

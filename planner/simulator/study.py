@@ -3,8 +3,8 @@
     python -m planner.simulator.study            (all of it, into docs/scheduling_study.md; a few minutes of two cores)
     python -m planner.simulator.study --regimes A,B --seeds 2 --print
 
-All figures are simulated throughput (design section 8), mean over the seeds, on the same prompt order, relative to the
-better of `no_borrow` with and without streaming in the same regime. Nothing here is measured on devices.
+All figures are simulated throughput of the steady part of a run, mean over the seeds, on the same prompt order,
+relative to the better of `no_borrow` with and without streaming in the same regime. Nothing here is measured on devices.
 """
 
 from __future__ import annotations
@@ -286,18 +286,32 @@ def put(text: str, name: str, table: str) -> str:
     return f"{head}{begin}\n{table}\n{end}{rest.split(end, 1)[1]}"
 
 
+def _positive(text: str) -> int:
+    """A whole number above 0, for the command line."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the study; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m planner.simulator.study", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m planner.simulator.study",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--regimes", default=",".join(regimes.names()), help="names, separated by commas")
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seeds", type=_positive, default=SEEDS)
+    parser.add_argument("--processes", type=_positive, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--print", action="store_true", help="print the tables and leave the report as it is")
     options = parser.parse_args(arguments)
-    names = options.regimes.split(",")
+    names = list(dict.fromkeys(name.strip() for name in options.regimes.split(",")))
     unknown = [name for name in names if name not in regimes.names()]
     if unknown:
-        print(f"no regime {', '.join(unknown)}; there are {', '.join(regimes.names())}", file=sys.stderr)
+        print(f"no regime {', '.join(map(repr, unknown))}; there are {', '.join(regimes.names())}", file=sys.stderr)
+        return 2
+    if not options.print and (names != regimes.names() or options.seeds != SEEDS):
+        print(f"a part of the study is only printed: add --print; {REPORT.name} holds all of it", file=sys.stderr)
         return 2
     study = Study(names, options.seeds, options.processes)
     tables = {"summary": study.summary_table(), "arms": study.arms_table(), "parts": study.parts_table()}

@@ -112,13 +112,16 @@ def test_the_frontier_rises_in_rate_with_staleness() -> None:
 
 
 def test_what_the_job_should_know_is_a_note() -> None:
-    (note,) = document("schedule.staleness=0.01")["notes"]
-    assert note.startswith("staleness 0.01 lets no group of a step of 64 be older")
+    notes = document("schedule.staleness=0.01")["notes"]
+    assert notes[0].startswith("staleness 0.01 lets no group of a step of 64 be older")
+    assert notes[1] == "steps are those of both pools at work all the time, without optimizer step and weight sync"
+    assert notes[2].startswith("at staleness 0.01 the pools wait for each other and steps take longer")
+    assert notes[3].startswith("with borrowing, 4:12, 12:4 come within 3% of the best: a tie here")
 
 
 def test_many_devices_are_planned_and_too_many_refused() -> None:
     assert len(document("devices.count=2048", "devices.partition=auto")["candidates"]) == 2047
-    with pytest.raises(JobError, match=r"^job: devices.count: must be at most 16384 to plan, got 16388$"):
+    with pytest.raises(JobError, match=r"^job: devices.count: must be at most 16384 to plan or simulate, got 16388$"):
         plan_job(make_job("devices.count=16388", "devices.partition=auto"))
 
 

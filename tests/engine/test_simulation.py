@@ -178,11 +178,20 @@ def test_the_figures_of_a_result_add_up(arm: str) -> None:
 
 
 def test_the_bound_is_that_of_all_devices_always_busy() -> None:
-    # one seed, staleness 0: only the first step is not counted, so the fluid bound of the whole run is close
     settings = ("schedule.staleness=0", "algorithm.steps=12")
     found = made(make_job(*settings))
-    bound = found["throughput_tokens_per_s"] / found["bound_ratio"]
-    assert bound == pytest.approx(fluid_throughput(setup_for(*settings)), rel=0.03)
+    bound = found["tokens"] / found["wall_s"] / found["bound_ratio"]
+    assert bound == pytest.approx(fluid_throughput(setup_for(*settings)), rel=1e-6)
+
+
+def test_no_run_passes_the_bound_however_full_its_buffer_was_when_its_steady_part_began() -> None:
+    found = made(make_job("schedule.arm=train_on_rollout", "schedule.staleness=4", "schedule.consume=stream"))
+    assert 0 < found["bound_ratio"] < 1
+
+
+def test_a_run_that_would_take_hours_is_refused() -> None:
+    with pytest.raises(JobError, match=r"algorithm.prompts_per_step: asks for 112,000,000,000 responses in all"):
+        simulate(make_job("algorithm.prompts_per_step=1000000000"))
 
 
 def test_an_arm_lends_in_its_own_direction_alone_and_the_switch_costs_are_those_of_its_leases() -> None:
