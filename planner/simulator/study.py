@@ -4,7 +4,7 @@
     python -m planner.simulator.study --regimes A,B --seeds 2 --print
 
 All figures are simulated throughput of the steady part of a run, mean over the seeds, on the same prompt order,
-relative to the better of `no_borrow` with and without streaming in the same regime. Nothing here is measured on devices.
+relative to the better of `no_borrow` with and without streaming in the same regime. Nothing is measured on devices.
 """
 
 from __future__ import annotations
