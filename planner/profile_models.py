@@ -70,7 +70,7 @@ def physics_samples(
     train: list[Sample] = []
     for groups in (largest, largest // 2):
         for repeat in range(REPEATS):
-            lengths_G_R = _draw(profile.response_tokens, groups, group_size, seed=(seed, groups, repeat))
+            lengths_G_R = draw_lengths(profile.response_tokens, groups, group_size, seed=(seed, groups, repeat))
             tokens_G = (lengths_G_R.sum(axis=1) + group_size * profile.prompt_tokens).tolist()
             for replicas in _replicas(groups, full_load):
                 seconds = batch_s(profile.rollout, lengths_G_R.tolist(), replicas)
@@ -150,7 +150,7 @@ def _replicas(groups: int, largest_load: float) -> list[int]:
     return sorted(counts)
 
 
-def _draw(lengths: Lengths, groups: int, group_size: int, *, seed: Sequence[int]) -> np.ndarray:
+def draw_lengths(lengths: Lengths, groups: int, group_size: int, *, seed: int | Sequence[int]) -> np.ndarray:
     """Response lengths, tokens, of `groups` groups: lognormal per group and per response, cut at the maximum."""
     draws = np.random.default_rng(seed)
     group_G_1 = draws.standard_normal((groups, 1)) * lengths.sigma_group

@@ -37,13 +37,13 @@ STALENESS = (
     *_mutants_of(
         "staleness.py",
         (
-            "return started - excluded < (loaded_version + 1)",
-            "return started - excluded <= (loaded_version + 1)",
+            "return started - excluded < bound",
+            "return started - excluded <= bound",
             "one group more than the starting rule allows is started",
         ),
         (
-            "return started - excluded < (loaded_version + 1)",
-            "return started < (loaded_version + 1)",
+            "return started - excluded < bound",
+            "return started < bound",
             "excluded groups stay in the count, so that they starve the run",
         ),
         (
@@ -172,7 +172,11 @@ WORK = (
     *_mutants_of(
         "pulls.py",
         ("heapreplace(roomy, (room + 1,", "heapreplace(roomy, (room,", "a replica is filled beyond its room"),
-        ("cap - (state.started - state.excluded)", "cap - state.started", "excluded groups are never made up for"),
+        (
+            "(version) - (state.started - state.excluded)",
+            "(version) - state.started",
+            "excluded groups are never made up for",
+        ),
         ("life = 2 * state", "life = 1 * state", "a reservation expires after C_in"),
         ("(kept if block is None and device not in dry else 0)", "0", "primaries take the groups that are reserved"),
         (" and device not in dry else", " else", "a primary that has run dry waits beside reserved groups"),
@@ -260,7 +264,6 @@ LEASES = (
             "early = (ours",
             "the paper's gates come after the pulls",
         ),
-        ("queue if complete or state.streaming else ()", "queue", "a whole-batch trainer starts on a partial batch"),
     ),
     *_mutants_of(
         "leases_paper.py",

@@ -129,15 +129,6 @@ class EndLease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReturnGroups:
-    """The replica gives these unfinished groups back with their prefixes, for another replica to continue."""
-
-    device: int
-    group_ids: tuple[int, ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeGroups:
     """The replica continues these returned groups from their prefixes."""
 
@@ -159,6 +150,5 @@ Action = (
     | Lend
     | Refuse
     | EndLease
-    | ReturnGroups
     | ResumeGroups
 )

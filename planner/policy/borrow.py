@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from planner.policy import leases_ours, leases_paper
 from planner.policy.actions import Action, EndLease, Lend, Refuse
-from planner.policy.pools import take_groups
+from planner.policy.pools import batch_with, take_groups
 from planner.policy.pulls import OURS, group_pulls
 from planner.policy.state import State
 from planner.policy.training import shared_chunks, train_actions
@@ -27,9 +27,7 @@ def decide(state: State, now: float) -> list[Action]:
     early = state.arm == "bidirectional_paper" or (ours and state.improvements.gate_before_pull)
     actions: list[Action] = []
     taken = take_groups(state)
-    queue = state.step.queue + tuple(g for take in taken for g in take.group_ids)
-    complete = len(state.step.taken) + sum(len(take.group_ids) for take in taken) == state.bound.prompts_per_step
-    trainable = queue if complete or state.streaming else ()
+    trainable, complete = batch_with(state, taken)
     if early:
         moves = lending(state, now, len(trainable))
         if any(isinstance(move, Lend | EndLease) for move in moves):

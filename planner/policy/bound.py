@@ -31,6 +31,10 @@ class Bound:
     F: int = field(init=False, repr=False, compare=False)
     """floor(s * B + 1e-9) - k * B, groups of one step that may have lag k + 1"""
 
+    def start_cap(self, version: int) -> int:
+        """Groups, over the run and without excluded ones, up to which a replica with this version may start more."""
+        return (version + 1) * self.prompts_per_step + self.start_allowance
+
     def __post_init__(self) -> None:
         if not (math.isfinite(self.staleness) and self.staleness >= 0):
             raise ValueError(f"staleness must be a number >= 0, got {self.staleness!r}")

@@ -20,11 +20,17 @@ def decide(state: State, now: float) -> list[Action]:
             actions += group_pulls(state, now, {load.device: load.version for load in loads})
     taken = take_groups(state)
     actions += taken
+    trainable, complete = batch_with(state, taken)
+    return actions + train_actions(state, shared_chunks(state, trainable, now, batch_complete=complete))
+
+
+def batch_with(state: State, taken: list[TakeGroups]) -> tuple[tuple[int, ...], bool]:
+    """Groups that a trainer may take once these are taken too, and whether the step then has all its groups."""
     queue = state.step.queue + tuple(g for take in taken for g in take.group_ids)
     complete = len(state.step.taken) + sum(len(take.group_ids) for take in taken) == state.bound.prompts_per_step
     if not (complete or state.streaming):
         queue = ()
-    return actions + train_actions(state, shared_chunks(state, queue, now, batch_complete=complete))
+    return queue, complete
 
 
 def take_groups(state: State) -> list[TakeGroups]:

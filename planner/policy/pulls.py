@@ -18,8 +18,7 @@ def startable(state: State, version: int | None) -> int:
     """Groups that a replica with this version may still start."""
     if version is None:
         return 0
-    cap = (version + 1) * state.bound.prompts_per_step + state.bound.start_allowance
-    return max(0, min(cap - (state.started - state.excluded), state.prompts_left))
+    return max(0, min(state.bound.start_cap(version) - (state.started - state.excluded), state.prompts_left))
 
 
 def reserved_groups(state: State, now: float) -> int:
@@ -93,13 +92,12 @@ def group_pulls(state: State, now: float, loading: dict[int, int]) -> list[Actio
         else:
             heapreplace(roomy, (room + 1, device))
     picks = _longest_first(state, counts)
-    cap = state.bound.prompts_per_step + state.bound.start_allowance
     return actions + [
         StartGroups(
             device=device,
             count=count,
             reason=f"room for {free[device]} groups; {started - state.excluded} started of at most "
-            f"{version[device] * state.bound.prompts_per_step + cap} at version {version[device]}",
+            f"{state.bound.start_cap(version[device])} at version {version[device]}",
             picks=picks.get(device, ()),
         )
         for device, count in counts.items()

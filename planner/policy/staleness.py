@@ -62,7 +62,7 @@ def may_start(*, loaded_version: int, started: int, excluded: int, bound: Bound)
     `loaded_version` is that of the replica's own weights: the trainer's would promise a version that the group will
     not have, and deadlocks. `started` and `excluded` count groups over the whole run, auxiliaries included.
     """
-    return started - excluded < (loaded_version + 1) * bound.prompts_per_step + bound.start_allowance
+    return started - excluded < bound.start_cap(loaded_version)
 
 
 def choose(

@@ -35,8 +35,6 @@ class RolloutReplica:
     """Block whose devices it runs on; -1 where nothing is lent."""
     lease: int | None = None
     """The lease it works under; None: a primary."""
-    group_ids: tuple[int, ...] = ()
-    """The groups in flight, where they may be taken back."""
     left_groups: float = 0.0
     """Mean groups' worth of tokens that those in flight are expected to need still."""
 

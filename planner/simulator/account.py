@@ -51,11 +51,6 @@ class Account:
             cause, since, devices = known
             self.idle[cause] += (now - since) * devices
 
-    def close(self, now: float) -> None:
-        """The run is over."""
-        for device in list(self._cause):
-            self.ends(device, now)
-
     @property
     def idle_s(self) -> float:
         """Idle device-seconds."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.policy.state import Estimates
 from planner.profile import Lengths, Profile
-from planner.profile_models import full_load_group_s, models_of
+from planner.profile_models import draw_lengths, full_load_group_s, models_of
 
 SAMPLES = 20_000
 """Responses drawn for the figures below: their means are then known to better than 1%."""
@@ -42,10 +42,7 @@ def estimates_of(profile: Profile, *, prompts_per_step: int, group_size: int) ->
 @lru_cache(maxsize=64)
 def longest_tokens(lengths: Lengths, group_size: int) -> float:
     """Mean length of a group's longest response."""
-    rng = np.random.default_rng(1)
-    group = rng.normal(0.0, lengths.sigma_group, (SAMPLES // group_size, 1))
-    response = rng.normal(0.0, lengths.sigma_response, (SAMPLES // group_size, group_size))
-    return float(np.minimum(lengths.median * np.exp(group + response), lengths.max).max(axis=1).mean())
+    return float(draw_lengths(lengths, SAMPLES // group_size, group_size, seed=1).max(axis=1).mean())
 
 
 @lru_cache(maxsize=64)

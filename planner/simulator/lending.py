@@ -138,7 +138,7 @@ class Lending:
         if kind == BACK:
             subject.dead_until = None
             self._enter(subject, None, "")
-            self._add_home(subject)
+            self._add(subject, subject.pool, None)
             return True
         lease = subject.lease
         if lease is None or lease.lease != stamp or subject.dead_until is not None:
@@ -148,12 +148,12 @@ class Lending:
                 return False
             lease.working_at = fleet.now
             self._enter(subject, lease, "working")
-            self._add_auxiliaries(subject)
+            self._add(subject, "rollout" if subject.pool == "train" else "train", lease.lease)
         else:
             lease.released_at = fleet.now
             self._measure(subject, lease)
             self._enter(subject, None, "")
-            self._add_home(subject)
+            self._add(subject, subject.pool, None)
         return True
 
     def _measure(self, entry: BlockEntry, lease: Lease) -> None:
@@ -231,11 +231,7 @@ class Lending:
     def _remove_home(self, entry: BlockEntry) -> bool:
         """Take the idle home replicas out; are they at the optimizer step?"""
         fleet, closing = self._fleet, False
-        for rollouter in [r for r in fleet.world.rollouters.values() if r.block == entry.block]:
-            rollouter.advance(fleet.now)
-            for group in rollouter.give_back(tuple(rollouter.groups)):
-                fleet.world.returned[group.group_id] = group
-            fleet.remove_rollouter(rollouter)
+        self._remove_rollouters(entry, lost=False)
         for trainer in [t for t in fleet.world.trainers.values() if t.block == entry.block]:
             assert trainer.busy in (None, "optimizer"), f"trainer {trainer.device} is lent while on {trainer.busy}"
             closing |= trainer.busy == "optimizer"
@@ -245,11 +241,7 @@ class Lending:
 
     def _remove_auxiliaries(self, entry: BlockEntry, *, lost: bool) -> None:
         fleet, world = self._fleet, self._fleet.world
-        for rollouter in [r for r in world.rollouters.values() if r.block == entry.block]:
-            rollouter.advance(fleet.now)
-            for group in rollouter.give_back(tuple(rollouter.groups), lost=lost):
-                world.returned[group.group_id] = group
-            fleet.remove_rollouter(rollouter)
+        self._remove_rollouters(entry, lost=lost)
         for trainer in [t for t in world.trainers.values() if t.block == entry.block]:
             if lost:
                 fleet.lose_gradient(trainer)
@@ -257,23 +249,22 @@ class Lending:
                 fleet.keep_gradient(trainer)
             fleet.remove_trainer(trainer)
 
-    def _add_auxiliaries(self, entry: BlockEntry) -> None:
-        assert entry.lease is not None
-        setup = self._fleet.setup
-        devices = range(entry.first_device, entry.first_device + setup.block_size)
-        if entry.pool == "train":
-            for device in devices[:: setup.rollout_replica_size]:
-                self._fleet.add_rollouter(device, lease=entry.lease.lease)
-        else:
-            for device in devices[:: setup.train_replica_size]:
-                self._fleet.add_trainer(device, lease=entry.lease.lease)
+    def _remove_rollouters(self, entry: BlockEntry, *, lost: bool) -> None:
+        """Take the block's rollouters out; their unfinished groups come back, with their prefixes unless lost."""
+        fleet, world = self._fleet, self._fleet.world
+        for rollouter in [r for r in world.rollouters.values() if r.block == entry.block]:
+            rollouter.advance(fleet.now)
+            for group in rollouter.give_back(tuple(rollouter.groups), lost=lost):
+                world.returned[group.group_id] = group
+            fleet.remove_rollouter(rollouter)
 
-    def _add_home(self, entry: BlockEntry) -> None:
+    def _add(self, entry: BlockEntry, role: str, lease: int | None) -> None:
+        """Put replicas of the role on the block's devices."""
         setup = self._fleet.setup
         devices = range(entry.first_device, entry.first_device + setup.block_size)
-        if entry.pool == "rollout":
+        if role == "rollout":
             for device in devices[:: setup.rollout_replica_size]:
-                self._fleet.add_rollouter(device, lease=None)
+                self._fleet.add_rollouter(device, lease=lease)
         else:
             for device in devices[:: setup.train_replica_size]:
-                self._fleet.add_trainer(device, lease=None)
+                self._fleet.add_trainer(device, lease=lease)

@@ -203,7 +203,6 @@ class Rollouter:
                 free_groups=self.room,
                 block=self.block,
                 lease=self.lease,
-                group_ids=tuple(groups),
                 left_groups=self._left_groups(),
             )
         return self.view

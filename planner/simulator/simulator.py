@@ -209,9 +209,6 @@ class Simulator(Fleet):
                 replica = self._touched(device)
                 for group_id in ids:
                     world.resume(replica, group_id)
-            case act.ReturnGroups(device=device, group_ids=ids):
-                for group in self._touched(device).give_back(ids):
-                    world.returned[group.group_id] = group
             case act.LoadWeights(device=device, version=version):
                 replica = self._touched(device)
                 replica.version, replica.view = version, None

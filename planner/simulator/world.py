@@ -83,8 +83,8 @@ class World:
 
     def has_work_for(self, replica: Rollouter) -> bool:
         """Room on the replica could be filled."""
-        cap = (replica.version + 1) * self.bound.prompts_per_step + self.bound.start_allowance
-        return bool(self.returned) or self.started - self.excluded < cap
+        started = self.started - self.excluded
+        return bool(self.returned) or started < self.bound.start_cap(replica.version)
 
     # -- pictures -----------------------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class World:
         """Expected tokens of the next places, as far as the starting rule reaches now."""
         if self.setup.length_hint is None:
             return ()
-        cap = (self.published + 1) * self.bound.prompts_per_step + self.bound.start_allowance
+        cap = self.bound.start_cap(self.published)
         # to the end of the step that they fill: a group of the next one would only take a slot from it
         per_step = self.bound.prompts_per_step
         reach = min(cap - (self.started - self.excluded), per_step - (self.started - self.excluded) % per_step)
