@@ -9,10 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from app.attention_learning import no_signal_or_capped, reward_fell
+from app.attention_lending import guard_off, leases_lost_time
 from app.card import Card
 from app.clock import PageClock, duration
 from app.key_figures import Sums, total
-from storage.records import DeviceRow, EngineRow, RunRow, StepRow
+from storage.records import DeviceRow, EngineRow, LeaseOutcome, RunRow, StepRow
 from storage.words import TERMINAL
 
 SHARE_WORTH_A_CARD = 0.05
@@ -30,14 +31,17 @@ def attention(
     devices: Sequence[DeviceRow],
     recent: Mapping[int, Sums],
     steps: Sequence[StepRow],
+    outcomes: Mapping[str, LeaseOutcome],
     clock: PageClock,
 ) -> list[Card]:
-    """Cards, the most urgent first. recent: per device, sums of the last minutes. state: the effective state."""
+    """Cards, the most urgent first. recent: per device, sums of the last minutes. state: the effective state. outcomes:
+    per direction, what its leases came to."""
     cards = [*_ended(run, state, engine, steps, clock), *_data(run, engine if state not in TERMINAL else None)]
     if state in ("running", "paused", "pausing"):
         cards += _waiting(run, devices, recent)
+        cards += guard_off(run)
         cards += no_signal_or_capped(steps)
-    return cards + reward_fell(steps)
+    return cards + leases_lost_time(run, outcomes) + reward_fell(steps)
 
 
 def _ended(run: RunRow, state: str, engine: EngineRow | None, steps: Sequence[StepRow], clock: PageClock) -> list[Card]:

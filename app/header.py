@@ -14,6 +14,11 @@ from storage.records import EngineRow, RunRow
 REAL_KINDS = ("cpu", "cuda")
 """Runs of any other kind must never be taken for measurements."""
 
+DETERMINISTIC = (
+    "Which device computed what makes no difference to the parameters: at staleness 0 every arm gives bitwise the "
+    "same. It is slower for that."
+)
+
 # the address changes only when the reader clicks, so this needs no data
 _COPY = """
 export default function({ parentElement }) {
@@ -64,13 +69,17 @@ def _option(run: RunRow, clock: PageClock) -> str:
     return f"{run.name} · {run.run_id}{made}"
 
 
-def status_line(run: RunRow, state: str, engine: EngineRow | None, now: float, left_s: float | None) -> None:
-    """Status badge, EMULATED where it applies, progress in steps, time left, heartbeat age, copy link."""
+def status_line(
+    run: RunRow, state: str, engine: EngineRow | None, now: float, left_s: float | None, *, deterministic: bool
+) -> None:
+    """Status badge, EMULATED and deterministic where they apply, progress in steps, time left, heartbeat age, link."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="status_line"):
         status = RUN_STATUS[state]
         st.badge(status.word, icon=symbol(status.icon), color=status.colour)
         if run.kind and run.kind not in REAL_KINDS:
             st.badge(run.kind.upper(), icon=symbol("science"), color="violet")
+        if deterministic:
+            st.badge("deterministic", icon=symbol("fingerprint"), color="gray", help=DETERMINISTIC)
         st.markdown(" · ".join(facts(run, left_s)), width="content")
         if engine is not None and engine.beat_at is not None:
             age = max(0.0, now - engine.beat_at)

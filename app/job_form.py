@@ -13,7 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from engine.config import ARMS_AVAILABLE, Job, JobError, check_runnable, parse_job, parse_setting
+from engine.config import ARMS, Job, JobError, check_runnable, parse_job, parse_setting
 from planner.policy.bound import Bound, lag_limit
 
 
@@ -75,7 +75,7 @@ SECTIONS = (
     Section(
         title="Schedule and devices",
         fields=(
-            Field(path="schedule.arm", label="Arm", choices=ARMS_AVAILABLE),
+            Field(path="schedule.arm", label="Arm", choices=ARMS),
             Field(path="schedule.staleness", label="Staleness, versions"),
             Field(path="schedule.consume", label="Consume", choices=("null", "stream", "whole_batch")),
             Field(path="devices.count", label="Devices"),

@@ -10,17 +10,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app import detail
+from app.binned import binned
 from app.key_figures import RECENT_S, Sums
+from app.lending import Lending, read_lending
 from storage.liveness import effective_state, is_silent
 from storage.reader import TelemetryReader
 from storage.records import DeviceRow, DeviceState, EngineRow, EvalRow, RunRow, StepRow
-from storage.words import COLUMNS, IDLE_COLUMNS, RESOLUTIONS_S, TERMINAL
+from storage.words import COLUMNS, IDLE_COLUMNS, TERMINAL
 
 VIEWPORT_MARGIN = 0.5
 """Part of a zoomed window that is read on either side, so that a small pan shows data at once."""
-
-COMPLETE_SHARE = 0.98
-"""Sums of a window differ by a bin at either end; less than this of what is known means that something is gone."""
 
 HEATMAP_BINS = 120
 """A cell of the bubble heatmap is wide enough to point at."""
@@ -102,6 +101,8 @@ class Frame:
     """float64 [rows, bins, COLUMNS]: exact device-seconds of the timeline's bins."""
     bubbles: Bubbles | None
     """The whole run in coarse bins; None before the first rollout could start."""
+    lending: Lending
+    """Decisions, and the leases that the timeline marks."""
 
     @property
     def live(self) -> bool:
@@ -186,6 +187,7 @@ def _read_once(reader: TelemetryReader, run: RunRow, view: View, now: float, las
         plan=plan,
         seconds=seconds,
         bubbles=_bubbles(reader, run, rows, states, until, now, last),
+        lending=read_lending(reader, run.run_id, (plan.t0, plan.t1), now=now, last=_last_lending(run, last)),
     )
 
 
@@ -207,6 +209,12 @@ def _bubbles(
     window = (run.training_at, until)
     plan, seconds = binned(reader, run.run_id, rows, window, states, until, HEATMAP_BINS)
     return Bubbles(read_at=now, rows=rows, plan=plan, seconds=seconds)
+
+
+def _last_lending(run: RunRow, last: Frame | None) -> Lending | None:
+    """What was read last, if it may be kept: a run that is over is read for good, so it is counted again."""
+    same = last is not None and last.run.run_id == run.run_id and run.state not in TERMINAL
+    return last.lending if last is not None and same else None
 
 
 def refreshed(frame: Frame, now: float) -> Frame:
@@ -264,37 +272,3 @@ def _added(a: Mapping[int, Sums], b: Mapping[int, Sums]) -> dict[int, dict[str, 
         for column, seconds in sums.items():
             mine[column] = mine.get(column, 0.0) + seconds
     return result
-
-
-def binned(
-    reader: TelemetryReader,
-    run_id: str,
-    rows: list[detail.Row],
-    window: tuple[float, float],
-    states: list[DeviceState],
-    end: float,
-    target_bins: int | None = None,
-) -> tuple[detail.Plan, np.ndarray]:
-    """The plan for a window and its exact seconds [rows, bins, COLUMNS], open spans included up to `end`.
-
-    Raw spans, or the finest rollups, that still know what the window's sums know: retention deletes the finer first.
-    """
-    opened = detail.open_spans(run_id, states, end)
-    spans = reader.count_spans(run_id, *window, detail.MAX_RAW_SPANS + 1)
-    plan = detail.plan_window(*window, rows=len(rows), spans=spans, target_bins=target_bins)
-    inside = {device for row in rows for device in row.devices}
-    known = reader.kind_seconds(run_id, plan.t0, plan.t1, quick=True)
-    known_s = sum(sum(sums.values()) for device, sums in known.items() if device in inside)
-    if plan.source == "raw":
-        closed = detail.bin_spans(reader.spans(run_id, plan.t0, plan.t1, detail.MAX_RAW_SPANS + 1), rows, plan)
-        if closed.sum() >= known_s * COMPLETE_SHARE:
-            return plan, closed + detail.bin_spans(opened, rows, plan)
-    for resolution in RESOLUTIONS_S:
-        if resolution < (plan.resolution_s or 1):
-            continue
-        plan = detail.plan_window(*window, rows=len(rows), spans=spans, target_bins=target_bins, finest_s=resolution)
-        rolled = reader.rollup(run_id, resolution, plan.t0, plan.t1)
-        closed = detail.bin_rollups(rolled.bins, rolled.ms, rows, plan)
-        if closed.sum() >= known_s * COMPLETE_SHARE:
-            break
-    return plan, closed + detail.bin_spans(opened, rows, plan)

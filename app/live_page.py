@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app import control_view, detail, header, history_view, live_view, samples_view, session, states
+from app import control_view, decisions_view, detail, header, history_view, live_view, samples_view, session, states
 from app.key_figures import seconds_left
 from app.ledger_view import ledger, logs
 from app.live_frame import Frame, View, read_frame, refreshed
-from app.run_job import prompts_per_step
+from app.run_job import deterministic, prompts_per_step
 from app.runs_table import state_of
 from app.status import symbol
 from storage.database import StorageError, TelemetryMissing
@@ -85,7 +85,7 @@ def mailbox(run_id: str) -> list[Command]:
 
 
 def now_part(run_id: str, drawn_state: str) -> None:
-    """Status, banners, numbers, timeline and attention: what changes every second."""
+    """Status, banners, numbers, timeline, attention and decisions: what changes every second."""
     frame, problem = read(run_id)
     # containers that are always there: what is above a chart may come and go without the chart being made anew
     above = st.container(key="banners")
@@ -97,21 +97,25 @@ def now_part(run_id: str, drawn_state: str) -> None:
     if frame.state != drawn_state and problem is None:
         st.rerun()
     rest = seconds_left(frame.run, frame.steps) if frame.live else None
-    header.status_line(frame.run, frame.state, frame.engine, frame.read_at, rest)
+    header.status_line(
+        frame.run, frame.state, frame.engine, frame.read_at, rest, deterministic=deterministic(frame.run.job)
+    )
     with st.container(key="notices"):
         live_view.banners(frame, session.page_clock())
     live_view.numbers(frame, prompts_per_step(frame.run.job))
     left, right = st.columns([5, 2], gap="small")
-    with left:
-        with st.container(border=True, key="timeline"):
-            timeline_card(frame)
-        with st.container(border=True, height="stretch", key="bubbles"):
-            history_view.heatmap(frame, session.page_clock())
-    with right:
-        with st.container(border=True, key="attention"):
-            live_view.attention_cards(frame, session.page_clock())
-        with st.container(border=True, height="stretch", key="lost_time"):
-            history_view.lost(frame)
+    with left, st.container(border=True, height="stretch", key="timeline"):
+        timeline_card(frame)
+    with right, st.container(border=True, height="stretch", key="attention"):
+        live_view.attention_cards(frame, session.page_clock())
+    # across the page, for its reasons are sentences
+    with st.container(border=True, key="decisions"):
+        decisions_view.decisions(frame, session.page_clock())
+    left, right = st.columns([5, 2], gap="small")
+    with left, st.container(border=True, height="stretch", key="bubbles"):
+        history_view.heatmap(frame, session.page_clock())
+    with right, st.container(border=True, height="stretch", key="lost_time"):
+        history_view.lost(frame)
 
 
 def timeline_card(frame: Frame) -> None:
@@ -255,6 +259,7 @@ def page() -> None:
     if run is None:
         without_run(named)
         return
+    st.html(f"<style>{decisions_view.STYLE}</style>")
     header.title_and_picker(TITLE, QUESTION, runs, run, session.page_clock())
     session.look_at(run.run_id)
     frame, _ = read(run.run_id)

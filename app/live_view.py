@@ -11,8 +11,10 @@ from app import detail, states
 from app.attention import attention
 from app.card import Card
 from app.clock import PageClock, duration
+from app.figures.lease_marks import lease_marks
 from app.figures.timeline import timeline
 from app.key_figures import busy_over_time, five_numbers, total
+from app.lending import MAX_LEASE_MARKS
 from app.live_chart import chart, live_chart, number_cards
 from app.live_frame import Frame
 from app.markup import literal
@@ -56,6 +58,7 @@ def numbers(frame: Frame, prompts_per_step: int | None) -> None:
 
 def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, follow: str) -> None:
     """The timeline with its note, its table and what the reader does with it."""
+    leases = lease_marks(frame.lending.marked, frame.rows, (frame.plan.t0, frame.plan.t1), clock)
     figure = timeline(
         detail.majority(frame.seconds),
         frame.rows,
@@ -64,7 +67,9 @@ def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, f
         clock=clock,
         steps=frame.steps,
         commands=commands,
+        leases=leases,
     )
+    cut = f" · only the newest {MAX_LEASE_MARKS} marks of leases are drawn" if leases.cut else ""
     last = f"{clock.time(frame.window[0])} – {clock.time(frame.window[1])}"
     grouped = len(frame.devices) > detail.MAX_DEVICE_ROWS
     shown = chart(
@@ -73,7 +78,7 @@ def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, f
         as_of=frame.as_of,
         frozen="" if frame.live else f"ended {clock.time(frame.end)}",
         note=f"a column is {duration(frame.plan.bin_s)}, in the colour of what took most of it · drag to zoom, "
-        "double-click to follow",
+        f"double-click to follow{cut}",
         follow=follow,
         table=_table(frame),
         scale=True,
@@ -128,6 +133,7 @@ def attention_cards(frame: Frame, clock: PageClock) -> None:
         devices=frame.devices,
         recent=frame.recent,
         steps=frame.steps,
+        outcomes=frame.lending.outcomes,
         clock=clock,
     )
     st.markdown(f"**Needs attention** · {len(cards)}")
@@ -135,7 +141,7 @@ def attention_cards(frame: Frame, clock: PageClock) -> None:
         with st.container(key=f"attention_{card.key}"):
             _card(card)
     if not cards:
-        st.caption("Nothing. Cards appear here when devices wait, groups are lost, or learning stalls.")
+        st.caption("Nothing. Cards appear here when devices wait, groups or leases are lost, or learning stalls.")
     if frame.engine is not None:
         lag = frame.engine.flush_lag_s
         behind = f"telemetry lag {duration(lag)} · " if lag is not None else ""

@@ -23,3 +23,9 @@ def prompts_per_step(text: str) -> int | None:
     """Groups per step (B), None when the job cannot be read."""
     job = job_of(text)
     return job.algorithm.prompts_per_step if job else None
+
+
+def deterministic(text: str) -> bool:
+    """Whether the job asks for the same parameters whatever computed them; False when it cannot be read."""
+    job = job_of(text)
+    return job is not None and job.schedule.deterministic

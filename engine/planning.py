@@ -1,7 +1,7 @@
 """From a job to its plan: which split of its devices is best, and why. Pure; what `bidirl plan` prints is made here.
 
-It goes by the job's profile alone and asks nothing of this machine. It refuses a job without a profile, without a
-number of devices, or whose arm has no pools to split.
+It goes by the job's profile, or by one that was measured and is handed in, and asks nothing of this machine. It refuses
+a job without a profile, without a number of devices, or whose arm has no pools to split.
 """
 
 from __future__ import annotations
@@ -35,10 +35,21 @@ STALENESS_SHOWN = (0.0, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """Speeds and costs to go by, and where they are from."""
+
+    profile: Profile
+    source: str
+    """in a few words: profile, models given, calibration of run X, run X"""
+    model_error: dict[str, Any] | None = None
+    """stage -> median and p90 of the relative errors of its forecasts where it was measured; None: it was given"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """A job's plan with what it was made from."""
 
-    profile: Profile
+    known: Known
     models: Models
     """stage-time models, workload in groups"""
     devices: int
@@ -50,25 +61,38 @@ class Planned:
     """what the figures leave out"""
 
 
-def plan_job(job: Job, *, source: str = "job") -> Planned:
-    """Rank the splits of the job's devices. Raises JobError for a job that cannot be planned."""
+def known_of(job: Job, *, source: str = "job", measured: Known | None = None) -> Known:
+    """The profile to go by: the job's own, else the measured one. Raises JobError with neither."""
+    if job.profile is not None:
+        profile = to_profile(job.profile)
+        return Known(profile=profile, source="models given" if profile.models is not None else "profile")
+    if measured is not None:
+        return measured
+    raise _error(
+        "profile",
+        "is needed to plan or simulate: add the speeds and costs rollout, train, optimizer_s, weight_sync_s, "
+        "switch, response_tokens and prompt_tokens, as in jobs/simulated_16.yaml, or measure them with: "
+        "bidirl calibrate JOB.yaml",
+        source,
+    )
+
+
+def plan_job(job: Job, *, source: str = "job", measured: Known | None = None) -> Planned:
+    """Rank the splits of the job's devices. `measured`: what to go by where the job has no profile.
+
+    Raises JobError for a job that cannot be planned.
+    """
     algorithm, arm = job.algorithm, job.schedule.arm
-    if job.profile is None:
-        raise _error(
-            "profile",
-            "is needed to plan or simulate: add the speeds and costs rollout, train, optimizer_s, weight_sync_s, "
-            "switch, response_tokens and prompt_tokens, as in jobs/simulated_16.yaml",
-            source,
-        )
+    known = known_of(job, source=source, measured=measured)
     if arm == "colocated":
         raise _error(
             "schedule.arm",
-            f"arm 'colocated' has no pools, so it is neither planned nor simulated; allowed: no_borrow, "
+            f"arm 'colocated' has no pools, so there is no split to plan; allowed: no_borrow, "
             f"{', '.join(BORROWING_ARMS)}",
             source,
         )
-    devices = _devices(job, source)
-    profile = to_profile(job.profile)
+    devices = device_count(job, source=source)
+    profile = known.profile
     try:
         models = models_of(profile, algorithm.prompts_per_step, algorithm.group_size)
         plan = plan_profile(
@@ -83,7 +107,7 @@ def plan_job(job: Job, *, source: str = "job") -> Planned:
     except (ValueError, ArithmeticError) as error:
         raise _error("profile", f"gives no stage times: {error}", source) from None
     return Planned(
-        profile=profile,
+        known=known,
         models=models,
         devices=devices,
         plan=plan,
@@ -125,7 +149,7 @@ def document(job: Job, planned: Planned) -> dict[str, Any]:
         "best_borrowing": candidate(plan.best_borrowing) if plan.best_borrowing else None,
         "candidates": [candidate(each) for each in plan.candidates],
         "models": asdict(planned.models),
-        "source": "models given" if planned.profile.models is not None else "profile",
+        "source": planned.known.source,
         "notes": list(planned.notes),
         "frontier": _frontier(job, planned),
     }
@@ -151,7 +175,7 @@ def candidate(each: Candidate) -> dict[str, Any]:
 
 def _frontier(job: Job, planned: Planned) -> list[dict[str, Any]]:
     """Splits and values of staleness that no other pair beats in both rate and staleness, without borrowing."""
-    profile, algorithm = planned.profile, job.algorithm
+    profile, algorithm = planned.known.profile, job.algorithm
     found = frontier(
         partitions=planned.plan.candidates,
         staleness=sorted({*STALENESS_SHOWN, job.schedule.staleness_resolved}),
@@ -167,7 +191,7 @@ def _frontier(job: Job, planned: Planned) -> list[dict[str, Any]]:
     return [asdict(point) for point in found.pareto]
 
 
-def _devices(job: Job, source: str) -> int:
+def device_count(job: Job, *, source: str = "job") -> int:
     """The budget: what the partition names, or a number; auto means this machine's cores and nothing else."""
     if job.devices.count == "auto" and job.devices.partition == "auto":
         raise _error(

@@ -70,16 +70,14 @@ def build(reader: TelemetryReader, run: RunRow, *, now: float | None = None, **f
             "cpu_over_idle": ledger.get("cpu_over_idle"),
             "other_cpu_over_wall": ledger.get("other_cpu_over_wall"),
         },
-        "leases": {
-            direction: {"admitted": 0, "refused": 0, "delivered": 0}
-            for direction in ("rollout_on_train", "train_on_rollout")
-        },
+        "leases": reader.lease_counts(run.run_id),
         "switch": _switch(reader, run, now),
         "publish_s": _publish(steps),
         "engine": final.get("engine"),
         "bound_ratio": None,
         "utilisation": _utilisation(seconds),
-        "model_error": {stage: {"median": None, "p90": None} for stage in ("rollout", "train")},
+        "model_error": _model_error(final.get("model_error", run.model_error)),
+        "deaths": run.deaths or 0,
         "params_sha256": final.get("params_sha256", run.params_sha256),
     }
     return fields
@@ -178,15 +176,28 @@ def _split(
 
 
 def _switch(reader: TelemetryReader, run: RunRow, now: float) -> dict[str, float | None]:
-    medians: dict[str, float | None] = {"in_s": None, "out_s": None, "grad_s": None}
-    if run.partition is not None or run.started_at is None:
-        return medians
-    found: dict[str, list[float]] = {}
-    for span in reader.spans(run.run_id, run.started_at, run.ended_at or now):
-        found.setdefault(span.kind, []).append(span.seconds)
-    for name, kind in (("in_s", "switch_in"), ("out_s", "switch_out"), ("grad_s", "grad_merge")):
-        medians[name] = median(found[kind]) if kind in found else None
-    return medians
+    """Medians: of the leases' measured costs, or without pools of the spans in which devices changed their role."""
+    found: dict[str, list[float]] = {"in_s": [], "out_s": [], "grad_s": []}
+    if run.partition is not None:
+        for lease in reader.leases(run.run_id):
+            for name, values in found.items():
+                value = getattr(lease, name)
+                if value is not None:
+                    values.append(value)
+    elif run.started_at is not None:
+        kinds = {"switch_in": "in_s", "switch_out": "out_s", "grad_merge": "grad_s"}
+        for span in reader.spans(run.run_id, run.started_at, run.ended_at or now):
+            if span.kind in kinds:
+                found[kinds[span.kind]].append(span.seconds)
+    return {name: median(values) if values else None for name, values in found.items()}
+
+
+def _model_error(stored: Mapping[str, Any] | None) -> dict[str, dict[str, float | None]]:
+    """Relative errors of the stage-time models on units that each was predicted before it was entered."""
+    return {
+        stage: {name: ((stored or {}).get(stage) or {}).get(name) for name in ("median", "p90")}
+        for stage in ("rollout", "train")
+    }
 
 
 def _publish(steps: Sequence[StepRow]) -> float | None:

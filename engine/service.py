@@ -22,8 +22,8 @@ from importlib.metadata import version as package_version
 from pathlib import Path
 from traceback import format_exc
 
-from engine import allowed_paths, checkpoints, launching, ledger_check, results
-from engine.config import Job, check_runnable, parse_job
+from engine import allowed_paths, checkpoints, launching, ledger_check, profiles, results
+from engine.config import Job, ProfileConfig, check_runnable, parse_job
 from engine.config.job import usable_cores
 from engine.cpu_time import CpuAccount, CpuSample
 from engine.devices import Report, Workers
@@ -262,10 +262,23 @@ class Service:
             recorder=recorder,
             clock=self.now,
             clock_offset_s=self._clock_offset_s,
+            calibration=self._calibration(job, recorder),
         )
         self._runs[stored.run_id] = (run, RunCommands(run, self._mailbox))
         run.begin()
         logger.info("Run %s starts on cores %s.", stored.run_id, cores)
+
+    def _calibration(self, job: Job, recorder: Recorder) -> ProfileConfig | None:
+        """What was measured of a job like this one; a broken file costs no run, and is told."""
+        try:
+            found = profiles.find(self._data, job)
+        except ValueError as error:
+            recorder.log(self.now(), f"The stored calibration is left aside: {error}", level="warning")
+            return None
+        if found is None:
+            return None
+        recorder.log(self.now(), f"It starts from the {found.source}.")
+        return found.profile
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 

@@ -1,23 +1,23 @@
 """From a job to its simulated run: the same policy code on a virtual clock. Pure; nothing is started or stored.
 
 What `bidirl simulate` prints is made here, with the fields of a run's result (contract). It refuses what cannot be
-planned, a partition that is infeasible for the arm, and an arm without pools.
+planned, a partition that is infeasible for the arm, and recorded work of another shape than the job's.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from engine.config import Job, JobError, Partition
-from engine.planning import Planned, plan_job
+from engine.planning import Known, Planned, device_count, known_of, plan_job
 from planner.bubbles import bubbles
 from planner.partitions import Candidate
 from planner.policy.bound import Bound
-from planner.policy.improvements import DEFAULT, Improvements
 from planner.simulator.bounds import work_device_s
+from planner.simulator.colocated import simulator_of
 from planner.simulator.setup import Setup
-from planner.simulator.simulator import Simulator
 from planner.simulator.trace import Trace
 from planner.simulator.workload import Workload
 
@@ -27,20 +27,43 @@ MOST_SEQUENCES = 20_000_000
 DIRECTIONS = ("rollout_on_train", "train_on_rollout")
 
 
-def simulate(job: Job, *, source: str = "job") -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What a real run leaves to be played again: its own speeds and costs, and the work that it was given."""
+
+    known: Known
+    lengths: tuple[tuple[int, ...], ...]
+    """response tokens of its groups in the order of the data"""
+
+
+def simulate(
+    job: Job, *, source: str = "job", measured: Known | None = None, like: Recorded | None = None
+) -> dict[str, Any]:
     """Play the job's run to its end; its result.
 
-    Raises JobError for what cannot be simulated, RuntimeError when the simulated run makes no way.
+    `measured`: what to go by where the job has no profile. `like`: a real run to go by instead of either, its groups
+    as long as they were. Raises JobError for what cannot be simulated, RuntimeError when the run makes no way.
     """
-    planned = plan_job(job, source=source)
-    split = chosen_split(job, planned, source=source)
-    setup = setup_of(job, planned, split, source=source)
+    if like is not None:
+        job, measured = job.model_copy(update={"profile": None}), like.known
+    split = None
+    if job.schedule.arm == "colocated":
+        known = known_of(job, source=source, measured=measured)
+    else:
+        planned = plan_job(job, source=source, measured=measured)
+        known = planned.known
+        split = chosen_split(job, planned, source=source)
+    setup = setup_of(job, known, split, source=source, lengths=like.lengths if like else None)
     sequences = setup.steps * setup.prompts_per_step * setup.group_size
     if sequences > MOST_SEQUENCES:
         sentence = f"asks for {sequences:,} responses in all, with its steps and group size; at most {MOST_SEQUENCES:,}"
         raise JobError({"algorithm.prompts_per_step": f"{sentence} are simulated, some minutes"}, source=source)
-    simulator = Simulator(setup)
-    return result(job, setup, split, simulator.run(), simulator.world.workload)
+    simulator = simulator_of(setup)
+    return {
+        **result(job, setup, split, simulator.run(), simulator.world.workload),
+        "model_error": model_error(known),
+        "source": known.source,
+    }
 
 
 def chosen_split(job: Job, planned: Planned, *, source: str = "job") -> Candidate:
@@ -65,38 +88,45 @@ def chosen_split(job: Job, planned: Planned, *, source: str = "job") -> Candidat
     return best
 
 
-def setup_of(job: Job, planned: Planned, split: Candidate, *, source: str = "job") -> Setup:
-    """The simulated run of a job on a feasible split."""
-    schedule, algorithm = job.schedule, job.algorithm
+def setup_of(
+    job: Job,
+    known: Known,
+    split: Candidate | None,
+    *,
+    source: str = "job",
+    lengths: tuple[tuple[int, ...], ...] | None = None,
+) -> Setup:
+    """The simulated run of a job on a feasible split; None for an arm without pools, which has all devices.
+
+    `lengths`: response tokens of recorded groups, instead of drawn ones.
+    """
+    schedule, algorithm, devices = job.schedule, job.algorithm, job.devices
+    group_size = len(lengths[0]) if lengths else algorithm.group_size
+    if group_size != algorithm.group_size:
+        sentence = f"must be {group_size} to play that run again, got {algorithm.group_size}"
+        raise JobError({"algorithm.group_size": sentence}, source=source)
     try:
         return Setup(
-            profile=planned.profile,
+            profile=known.profile,
             arm=schedule.arm,
             streaming=schedule.consume_resolved == "stream",
             staleness=schedule.staleness_resolved,
-            rollout_devices=split.rollout_devices,
-            train_devices=split.train_devices,
-            rollout_replica_size=split.rollout_replica_size,
-            train_replica_size=split.train_replica_size,
+            rollout_devices=split.rollout_devices if split else device_count(job, source=source),
+            train_devices=split.train_devices if split else 0,
+            rollout_replica_size=split.rollout_replica_size if split else devices.rollout_replica_size,
+            train_replica_size=split.train_replica_size if split else devices.train_replica_size,
             prompts_per_step=algorithm.prompts_per_step,
             group_size=algorithm.group_size,
             steps=algorithm.steps,
             seed=job.seed,
-            improvements=improvements_of(schedule.improvements),
+            improvements=schedule.improvements_resolved,
+            recorded=lengths,
         )
     except ValueError as error:
         raise JobError({"": str(error)}, source=source) from None
 
 
-def improvements_of(named: dict[str, bool]) -> Improvements:
-    """All of them but those that the job turns off."""
-    improvements = DEFAULT
-    for name, on in named.items():
-        improvements = improvements.with_(name) if on else improvements.without(name)
-    return improvements
-
-
-def result(job: Job, setup: Setup, split: Candidate, trace: Trace, workload: Workload) -> dict[str, Any]:
+def result(job: Job, setup: Setup, split: Candidate | None, trace: Trace, workload: Workload) -> dict[str, Any]:
     """The fields of a result. Nothing is learned or measured here, so rewards, ledger and parameters are null.
 
     Device time counts from the run's first moment to its last step. `run_id` is null: no run is stored.
@@ -110,7 +140,7 @@ def result(job: Job, setup: Setup, split: Candidate, trace: Trace, workload: Wor
         "arm": job.schedule.arm,
         "consume": job.schedule.consume_resolved,
         "staleness": setup.staleness,
-        "partition": {"rollout": setup.rollout_devices, "train": setup.train_devices},
+        "partition": {"rollout": split.rollout_devices, "train": split.train_devices} if split else None,
         "seed": setup.seed,
         "steps": len(trace.steps),
         "start_step": 0,
@@ -137,8 +167,18 @@ def result(job: Job, setup: Setup, split: Candidate, trace: Trace, workload: Wor
         "utilisation": _share(
             trace, sum(s for (kind, _), s in trace.account.busy.items() if kind in ("rollout", "train"))
         ),
-        "model_error": {stage: {"median": None, "p90": None} for stage in ("rollout", "train")},
+        "model_error": model_error(None),
+        "deaths": len(setup.failures),
         "params_sha256": None,
+    }
+
+
+def model_error(known: Known | None) -> dict[str, dict[str, float | None]]:
+    """How far the models were off where the speeds were measured; null where they were given."""
+    errors = known.model_error if known is not None and known.model_error is not None else {}
+    return {
+        stage: {name: (errors.get(stage) or {}).get(name) for name in ("median", "p90")}
+        for stage in ("rollout", "train")
     }
 
 
@@ -151,11 +191,11 @@ def _lag(trace: Trace, setup: Setup) -> dict[str, Any]:
     }
 
 
-def _idle(trace: Trace, split: Candidate) -> dict[str, Any]:
+def _idle(trace: Trace, split: Candidate | None) -> dict[str, Any]:
     fraction = _share(trace, trace.account.idle_s)
     by_cause = {cause: share for cause, s in trace.account.idle.items() if (share := _share(trace, s))}
     parts = None
-    if fraction is not None and split.rate_rollout is not None and split.rate_train is not None:
+    if split and fraction is not None and split.rate_rollout is not None and split.rate_train is not None:
         parts = bubbles(
             rollout_devices=split.rollout_devices,
             train_devices=split.train_devices,
@@ -189,7 +229,17 @@ def _leases(trace: Trace, direction: str) -> dict[str, float]:
 
 
 def _switch(trace: Trace, setup: Setup) -> dict[str, float | None]:
-    """Medians over the run's leases: what they took to prepare, and what the profile charges for going home."""
+    """Medians over the run's leases: what they took to prepare, and what the profile charges for going home.
+
+    Without pools, over all changes of role, which have no way home; every step merges.
+    """
+    if setup.colocated:
+        merged = setup.devices > setup.train_replica_size
+        return {
+            "in_s": median(trace.switch_s) if trace.switch_s else None,
+            "out_s": None,
+            "grad_s": setup.profile.train_on_rollout.grad_s if merged else None,
+        }
     costs = {"rollout_on_train": setup.profile.rollout_on_train, "train_on_rollout": setup.profile.train_on_rollout}
     ins = [lease.working_at - lease.granted_at for lease in trace.leases if lease.working_at is not None]
     outs = [costs[lease.direction].out_s for lease in trace.leases if lease.released_at is not None]

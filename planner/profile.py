@@ -22,6 +22,8 @@ class RolloutSpeed:
     """h: batch size at which the replica reaches half of R"""
     resume_tokens: float
     """tokens' worth of work that continuing an unfinished sequence on another replica costs"""
+    start_tokens: float = 0.0
+    """tokens' worth of work that starting a sequence (computing its prompt) costs"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,10 +72,10 @@ def physics_samples(
         for repeat in range(REPEATS):
             lengths_G_R = draw_lengths(profile.response_tokens, groups, group_size, seed=(seed, groups, repeat))
             tokens_G = (lengths_G_R.sum(axis=1) + group_size * profile.prompt_tokens).tolist()
-            for replicas in _replicas(groups, full_load):
+            for replicas in replica_counts(groups, full_load):
                 seconds = batch_s(profile.rollout, lengths_G_R.tolist(), replicas)
                 rollout.append(Sample(workload=groups, replicas=replicas, seconds=seconds))
-            for replicas in _replicas(groups, full_chunks):
+            for replicas in replica_counts(groups, full_chunks):
                 seconds = train_step_s(profile.train, tokens_G, replicas)
                 train.append(Sample(workload=groups, replicas=replicas, seconds=seconds))
     return rollout, train
@@ -94,7 +94,7 @@ def replica_s(speed: RolloutSpeed, lengths: Sequence[float]) -> float:
 
     All active sequences have the same speed, so they are kept by the count of tokens at which each ends.
     """
-    waiting = iter(lengths)
+    waiting = iter([length + speed.start_tokens for length in lengths])
     active = list(islice(waiting, speed.slots))
     heapq.heapify(active)
     seconds = reached = 0.0
@@ -140,11 +140,11 @@ def mean_response_tokens(lengths: Lengths) -> float:
 def full_load_group_s(profile: Profile, group_size: int) -> float:
     """Seconds per group and replica when all slots stay full (design section 7, full-load rate)."""
     speed = profile.rollout
-    tokens = group_size * mean_response_tokens(profile.response_tokens)
+    tokens = group_size * (mean_response_tokens(profile.response_tokens) + speed.start_tokens)
     return tokens * (speed.slots + speed.half_batch) / (speed.tokens_per_s * speed.slots)
 
 
-def _replicas(groups: int, largest_load: float) -> list[int]:
+def replica_counts(groups: int, largest_load: float) -> list[int]:
     """Replica counts, without repeats, whose loads are about those of LOADS up to the largest."""
     counts = {max(1, round(groups / load)) for load in LOADS if load <= max(largest_load, LOADS[2])}
     return sorted(counts)

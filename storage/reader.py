@@ -7,6 +7,7 @@ Every method is one or two short queries and returns records; nothing is cached 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -18,22 +19,30 @@ from storage import words
 from storage.codec import columns, from_row
 from storage.database import READ_TIMEOUT_S, TelemetryBroken, TelemetryMissing, explained, open_read_only
 from storage.device_seconds import DeviceSeconds, device_seconds, device_seconds_quickly
+from storage.lease_sums import lease_counts, lease_outcomes
 from storage.records import (
+    DecisionRow,
     DeviceRow,
     DeviceState,
     EngineRow,
     EvalRow,
     GroupRow,
+    LeaseOutcome,
+    LeaseRow,
     LogRow,
     RollupWindow,
     RunRow,
     Span,
+    StateRow,
     StepRow,
 )
 from storage.rollups import NUM_COLUMNS, decode
 from storage.schema import TELEMETRY
 
 Record = TypeVar("Record")
+
+STATES_AT_A_TIME = 500
+"""About a megabyte; who replays a long run holds no more than this."""
 
 _IN_WINDOW = "FROM spans WHERE run_id = ? AND t0 >= ? AND t0 < ? AND t1 > ?"
 
@@ -135,6 +144,60 @@ class TelemetryReader:
         count = device_seconds_quickly if quick else device_seconds
         with self._reading():
             return count(self._connection, run_id, t0, t1)
+
+    # Lending
+
+    def decisions(self, run_id: str, *, limit: int = 200, before: int | None = None) -> list[DecisionRow]:
+        """Newest first: the last `limit`, or with `before` the last ones with a smaller id."""
+        return self._records(
+            DecisionRow,
+            "FROM decisions WHERE run_id = ?1 AND (?2 IS NULL OR id < ?2) ORDER BY id DESC LIMIT ?3",
+            run_id,
+            before,
+            limit,
+        )
+
+    def leases(self, run_id: str) -> list[LeaseRow]:
+        """Oldest first."""
+        return self._records(LeaseRow, "FROM leases WHERE run_id = ? ORDER BY lease", run_id)
+
+    def leases_numbered(self, run_id: str, numbers: Collection[int]) -> list[LeaseRow]:
+        """Those with these numbers, oldest first; numbers that do not exist are left out."""
+        marks = ", ".join("?" * len(numbers))
+        return self._records(
+            LeaseRow, f"FROM leases WHERE run_id = ? AND lease IN ({marks}) ORDER BY lease", run_id, *numbers
+        )
+
+    def leases_in(self, run_id: str, t0: float, t1: float, limit: int) -> list[LeaseRow]:
+        """Those that were granted or came home in [t0, t1), oldest first; the newest `limit` of them."""
+        return self._records(
+            LeaseRow,
+            "FROM leases WHERE run_id = ?1 AND ((granted_at >= ?2 AND granted_at < ?3)"
+            " OR (released_at >= ?2 AND released_at < ?3)) ORDER BY granted_at DESC, lease DESC LIMIT ?4",
+            run_id,
+            t0,
+            t1,
+            limit,
+        )[::-1]
+
+    def lease_counts(self, run_id: str) -> dict[str, dict[str, int]]:
+        """Direction -> admitted (leases), refused (decisions) and delivered (leases that brought anything)."""
+        with self._reading():
+            return lease_counts(self._connection, run_id)
+
+    def lease_outcomes(self, run_id: str) -> dict[str, LeaseOutcome]:
+        """Direction -> what its leases came to; every direction is there."""
+        with self._reading():
+            return lease_outcomes(self._connection, run_id)
+
+    def states(self, run_id: str) -> Iterator[StateRow]:
+        """In their order, a few hundred in memory at a time."""
+        after = -1
+        while page := self._records(
+            StateRow, "FROM states WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?", run_id, after, STATES_AT_A_TIME
+        ):
+            yield from page
+            after = page[-1].seq
 
     # Learning
 

@@ -12,18 +12,23 @@ from typing import Any
 from storage import words
 from storage.codec import json_column
 from storage.device_records import DeviceRow, DeviceState, RollupWindow, Span
+from storage.lease_records import DecisionRow, LeaseOutcome, LeaseRow, StateRow
 
 __all__ = [
     "Command",
+    "DecisionRow",
     "DeviceRow",
     "DeviceState",
     "EngineRow",
     "EvalRow",
     "GroupRow",
+    "LeaseOutcome",
+    "LeaseRow",
     "LogRow",
     "RollupWindow",
     "RunRow",
     "Span",
+    "StateRow",
     "StepRow",
     "WriterStats",
 ]
@@ -67,6 +72,8 @@ class StepRow:
     """The bound in force."""
     metrics: dict[str, Any] = field(metadata=json_column("metrics_json"), default_factory=dict)
     """Everything else that a step reports: mismatch_kl, clip_share, capped_share, ess, by_lag, lr, publish_s, ..."""
+    rolled_back: int = 0
+    """1 when its effect was lost with a trainer and its prompts were consumed again, else 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +263,14 @@ class RunRow:
     """Finished groups waiting for the trainer."""
     in_flight_groups: int | None = None
     """Groups being generated."""
+    profile: dict[str, Any] | None = field(metadata=json_column("profile_json"), default=None)
+    """Costs and speeds as measured by this run, in the form of a job file's profile."""
+    model_error: dict[str, Any] | None = field(metadata=json_column("model_error_json"), default=None)
+    """How far the fitted stage models are off on this run."""
+    guards: dict[str, str] = field(metadata=json_column("guards_json"), default_factory=dict)
+    """Direction that the never-slower guard has switched off -> the sentence that says why."""
+    deaths: int | None = None
+    """Workers that died and were replaced; None while none has."""
 
     def __post_init__(self) -> None:
         words.require("state of a run", self.state, words.RUN_STATES)

@@ -1,4 +1,5 @@
-"""What telemetry is deleted and when. Steps, groups, logs and 60 s rollups stay until their run is deleted.
+"""What telemetry is deleted and when. Steps, groups, decisions, leases, logs and 60 s rollups stay until
+their run is deleted; the policy's states go where raw spans go, for a replay needs both.
 
 Deleting goes in chunks, each a transaction of its own, so that the writer can commit new rows between two of them.
 Where raw spans go, `raw_missing` says so in the same transaction: from there on only rollups are exact.
@@ -29,7 +30,23 @@ VACUUM_PAGES = 1000
 LAST_BIN = 2**62
 """Later than any bin."""
 
-TABLES_OF_A_RUN = ("spans", "rollups", "raw_missing", "device_state", "devices", "steps", "groups", "evals", "logs")
+CHUNK_STATES = 1000
+"""A state is a blob of a few kilobytes, so a chunk of them weighs about as much as one of spans."""
+
+TABLES_OF_A_RUN = (
+    "spans",
+    "rollups",
+    "raw_missing",
+    "device_state",
+    "devices",
+    "steps",
+    "groups",
+    "evals",
+    "logs",
+    "decisions",
+    "leases",
+    "states",
+)
 """Everything with a run_id but the run itself."""
 
 
@@ -66,6 +83,10 @@ class Retention:
             if not deleted:
                 break
             yield deleted
+        for run_id in self._runs("states"):
+            before = max(raw_before, self._raw_spans_gone_before(run_id))
+            while deleted := self._delete_states(run_id, before):
+                yield deleted
         for res, age_s in ((1, self._limits.rollup_1_age_s), (10, self._limits.rollup_10_age_s)):
             # Cut at the edge of a 60 s bin, so that the first finer bin shows from where on the finer ones are whole.
             before = int((now - age_s) // words.RESOLUTIONS_S[-1] * words.RESOLUTIONS_S[-1] // res)
@@ -78,6 +99,8 @@ class Retention:
     def delete_run(self, run_id: str) -> None:
         """Delete everything of a run, its row in `runs` last: after a crash in between it can be deleted again."""
         while self._delete_spans(run_id, math.inf):
+            pass
+        while self._delete_states(run_id, math.inf):
             pass
         for res in words.RESOLUTIONS_S:
             while self._delete_rollups(run_id, res, LAST_BIN):
@@ -119,6 +142,20 @@ class Retention:
             record_missing(self._connection, run_id, "retention", first[0], bound + words.MAX_SPAN_S, deleted)
         self.raw_rows -= deleted
         return deleted
+
+    def _raw_spans_gone_before(self, run_id: str) -> float:
+        """Until when retention has deleted the run's raw spans, by age or by number; -inf when it has not."""
+        sql = "SELECT t1 FROM raw_missing WHERE run_id = ? AND reason = 'retention'"
+        found = self._connection.execute(sql, [run_id]).fetchone()
+        return float(found[0]) - words.MAX_SPAN_S if found else -math.inf
+
+    def _delete_states(self, run_id: str, before: float) -> int:
+        with immediate(self._connection):
+            return self._connection.execute(
+                "DELETE FROM states WHERE run_id = ?1 AND seq IN"
+                " (SELECT seq FROM states WHERE run_id = ?1 AND at < ?2 ORDER BY at LIMIT ?3)",
+                [run_id, before, CHUNK_STATES],
+            ).rowcount
 
     def _delete_rollups(self, run_id: str, res: int, before: int) -> int:
         sql = "SELECT bin FROM rollups WHERE run_id = ? AND res = ? AND bin < ? ORDER BY bin LIMIT 1 OFFSET ?"

@@ -166,6 +166,72 @@ def m003_steps_and_groups(db: Database) -> None:
     db.table("logs").create_index(["run_id", "id"])
 
 
+@TELEMETRY()
+def m004_leases_and_decisions(db: Database) -> None:
+    db.table("decisions").create(
+        {
+            "run_id": str,
+            "id": int,
+            "at": float,
+            "step": int,
+            "action": str,
+            "direction": str,
+            "block": int,
+            "lease": int,
+            "gain_s": float,
+            "cost_s": float,
+            "reason": str,
+            "inputs_json": str,
+        },
+        pk=("run_id", "id"),
+    )
+    # Refusals are counted at every refresh of a page; without this a long run is scanned for that.
+    db.table("decisions").create_index(["run_id", "action", "direction"])
+    db.table("leases").create(
+        {
+            "run_id": str,
+            "lease": int,
+            "direction": str,
+            "block": int,
+            "devices_json": str,
+            "state": str,
+            "reason": str,
+            "gain_s": float,
+            "cost_s": float,
+            "granted_at": float,
+            "ready_at": float,
+            "working_at": float,
+            "ended_at": float,
+            "released_at": float,
+            "ended_by": str,
+            "end_reason": str,
+            "groups": float,
+            "chunks": int,
+            "tokens": int,
+            "cpu_s": float,
+            "busy_s": float,
+            "in_s": float,
+            "out_s": float,
+            "grad_s": float,
+            "phases_json": str,
+            "measured_gain_s": float,
+            "regret_s": float,
+        },
+        pk=("run_id", "lease"),
+    )
+    db.table("leases").create_index(["run_id", "granted_at"])
+    db.execute(
+        "CREATE TABLE states (run_id TEXT NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL, data BLOB NOT NULL,"
+        " PRIMARY KEY (run_id, seq)) WITHOUT ROWID"
+    )
+    db.execute("CREATE INDEX states_by_time ON states (run_id, at)")
+    db.table("runs").add_column("profile_json", str)
+    db.table("runs").add_column("model_error_json", str)
+    db.table("runs").add_column("guards_json", str, not_null_default="{}")
+    db.table("runs").add_column("deaths", int)
+    db.table("steps").add_column("rolled_back", int, not_null_default=0)
+
+
 @CONTROL()
 def m001_commands_and_settings(db: Database) -> None:
     db.table("commands").create(

@@ -73,6 +73,18 @@ EVAL_NAMES = ("held_out", "control")
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
+DIRECTIONS = ("rollout_on_train", "train_on_rollout")
+"""Which pool's devices are lent: the trainer's devices generate, or the rollouter's devices train."""
+
+DECISIONS = ("lend", "refuse", "end", "revoke")
+"""What can be decided about a lease."""
+
+LEASE_STATES = ("granted", "preparing", "working", "draining", "releasing", "released")
+"""A lease's life, in this order; it may skip states but never goes back."""
+
+LEASE_ENDS = ("policy", "unused", "revoked", "died", "run_ended")
+"""What ended a lease: the policy, the policy after it had found nothing to do, an override, a death, the run's end."""
+
 COMMAND_STATES = ("pending", "accepted", "applied", "rejected", "superseded", "expired")
 
 COMMAND_KINDS = ("launch", "staleness", "pause", "resume", "checkpoint", "stop", "delete")

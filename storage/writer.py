@@ -3,7 +3,7 @@
                      caller's threads                                    writer thread
     spans ------> raw rows (dropped and counted when full) --+
       +---------> unfolded spans -> RollupBuilder -----------+--> take everything -> BEGIN IMMEDIATE ... COMMIT
-    steps, groups, runs, logs, ... (never dropped) ----------+      every flush_s, or at flush_rows, or on flush()
+    steps, groups, leases, ...     (never dropped) ----------+      every flush_s, or at flush_rows, or on flush()
     open spans (only the newest of a device is kept) --------+      between flushes: one chunk of retention
 
 Shutdown: `close` writes what waits and joins the thread within its deadline. A crash of the process loses at most the
@@ -26,14 +26,17 @@ from storage.batch import SPAN_SQL, Batch, Queue, insert_sql
 from storage.codec import column_values, columns, to_row
 from storage.database import StorageError, connect_for_writing, immediate, open_for_writing
 from storage.records import (
+    DecisionRow,
     DeviceRow,
     DeviceState,
     EngineRow,
     EvalRow,
     GroupRow,
+    LeaseRow,
     LogRow,
     RunRow,
     Span,
+    StateRow,
     StepRow,
     WriterStats,
 )
@@ -44,7 +47,7 @@ from storage.schema import TELEMETRY
 CLOSE_TIMEOUT_S = 10.0
 """A full queue is written in about two seconds; five times that on a busy disk."""
 
-RUN_NEVER_NULL = ("name", "kind", "arm", "job", "excluded")
+RUN_NEVER_NULL = ("name", "kind", "arm", "job", "excluded", "guards")
 """Fields of a run that its table declares NOT NULL; each has a default there."""
 
 STATE_SQL = insert_sql("device_state", ("run_id", *columns(DeviceState)))
@@ -119,6 +122,18 @@ class TelemetryWriter:
     def groups(self, groups: Sequence[GroupRow]) -> None:
         """Consumed or excluded groups; reporting the same id again replaces it."""
         self._rows(insert_sql("groups", columns(GroupRow)), [to_row(group) for group in groups])
+
+    def decisions(self, decisions: Sequence[DecisionRow]) -> None:
+        """Decisions about lending; reporting the same id again replaces it."""
+        self._rows(insert_sql("decisions", columns(DecisionRow)), [to_row(row) for row in decisions])
+
+    def leases(self, leases: Sequence[LeaseRow]) -> None:
+        """Leases as they are now; reporting the same number again replaces the whole row."""
+        self._rows(insert_sql("leases", columns(LeaseRow)), [to_row(row) for row in leases])
+
+    def states(self, states: Sequence[StateRow]) -> None:
+        """States of the policy, kept as long as raw spans; reporting the same number again replaces it."""
+        self._rows(insert_sql("states", columns(StateRow)), [to_row(row) for row in states])
 
     def eval(self, row: EvalRow) -> None:
         """An evaluation; the same run, step and name again replaces it."""

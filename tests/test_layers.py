@@ -135,11 +135,11 @@ def test_every_function_that_decides_is_the_one_decide_or_an_arm_below_it() -> N
 def test_the_engine_calls_the_one_decide_and_no_arm() -> None:
     engine = imports("engine")
     callers = {path for path, name in engine if is_below(name, "planner.policy.decide")}
-    assert callers == {"engine/run/run.py"}
+    assert callers == {"engine/run/steering.py"}
     # an arm's file may hold arithmetic that others need (a colocated device's share), never a second way to decide
     assert [item for item in engine if item[1] in {f"planner.policy.{arm}.decide" for arm in arms()}] == []
     assert [path for path in sources("engine") if policy_modules_imported(path) & arms()] == []
-    tree = ast.parse((ROOT / "engine/run/run.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "engine/run/steering.py").read_text(encoding="utf-8"))
     calls = [
         node
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""The timeline of a run: a raster of what each device is doing, steps and commands above it. Pure.
+"""The timeline of a run: a raster of what each device is doing, steps and commands above it, leases on it. Pure.
 
 One heatmap with discrete colours draws a hundred thousand spans as fast as a thousand; missing telemetry is hatched.
 """
@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 from app import palette
 from app.clock import PageClock
 from app.detail import NO_DATA, Plan, Row, gaps
+from app.figures.lease_marks import LeaseMarks
 from storage.records import Command, StepRow
 from storage.words import COLUMNS, IDLE_COLUMNS
 
@@ -50,8 +51,10 @@ def timeline(
     clock: PageClock,
     steps: Sequence[StepRow] = (),
     commands: Sequence[Command] = (),
+    leases: LeaseMarks | None = None,
 ) -> go.Figure:
     """codes: uint8 [rows, bins] of `detail.majority`. window: unix seconds shown at first; zoom may go beyond it."""
+    leases = leases or LeaseMarks()
     marks, named = _marks(steps, commands, (plan.t0, plan.t1), clock)
     raster_px = len(rows) * _row_height(len(rows))
     split = raster_px / (raster_px + MARKS_HEIGHT_PX)
@@ -64,7 +67,7 @@ def timeline(
         "dragmode": "zoom",
         "bargap": 0,
         "showlegend": False,
-        "meta": {"legend": _legend(codes) + named},
+        "meta": {"legend": [*_legend(codes), *leases.legend, *named]},
         "xaxis": {
             "type": "date", "range": [clock.axis(window[0]), clock.axis(window[1])], "showgrid": False,
             "tickformat": "%H:%M:%S", "ticks": "outside", "ticklen": 4, "nticks": 8, "zeroline": False,
@@ -76,7 +79,10 @@ def timeline(
         "yaxis2": {"domain": [split, 1], "range": [0, 1], "visible": False, "fixedrange": True},
     }  # fmt: skip
     return go.Figure(
-        {"data": [_raster(codes, rows, plan, clock), *_hatch(codes, plan, clock), *marks], "layout": layout}
+        {
+            "data": [_raster(codes, rows, plan, clock), *_hatch(codes, plan, clock), *leases.traces, *marks],
+            "layout": layout,
+        }
     )
 
 

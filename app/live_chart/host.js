@@ -17,6 +17,10 @@ const CSS = `
 .blc-legend span { display: inline-flex; align-items: center; gap: .4rem; white-space: nowrap; }
 .blc-legend i { width: 12px; height: 12px; border-radius: 2px; display: inline-block; box-shadow: 0 0 0 1px rgba(128,132,142,.55); }
 .blc-legend i.triangle { clip-path: polygon(0 15%, 100% 15%, 50% 90%); border-radius: 0; }
+.blc-legend i.right, .blc-legend i.left { position: relative; border-radius: 0; clip-path: polygon(10% 0, 95% 50%, 10% 100%); }
+.blc-legend i.left { clip-path: polygon(90% 0, 5% 50%, 90% 100%); }
+.blc-legend i.right::after, .blc-legend i.left::after { content: ""; position: absolute; inset: 2px 3px 2px 2px; background: #fff; clip-path: polygon(10% 0, 95% 50%, 10% 100%); }
+.blc-legend i.left::after { inset: 2px 2px 2px 3px; clip-path: polygon(90% 0, 5% 50%, 90% 100%); }
 .blc-legend i.diamond { transform: rotate(45deg) scale(.75); }
 .blc-plot .modebar-btn path { fill: var(--st-text-color) !important; opacity: .55; }
 .blc-wait { position: absolute; inset: 0 0 1.6rem 0; display: grid; place-items: center; font-size: .85rem; opacity: .6; }

@@ -27,6 +27,7 @@ from engine.actors.worker_actor import WorkerActor
 from engine.config.job import OVERSUBSCRIBED_WORKERS_PER_CORE
 from engine.devices import Report
 from engine.worker.messages import Command, WorkerSpec
+from engine.worker.transport import with_handles
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ class _Worker:
     actor: Any
     exchange: Any = None
     """The open call; None until the next flush."""
+    arrays: Any = None
+    """What will hold the arrays of its answer."""
     called_at: float = 0.0
     answered: bool = False
     batches: int = 0
@@ -96,7 +99,7 @@ class RayWorkers:
             if commands:
                 worker.batches, worker.outbox = number + 1, []
             if worker.exchange is None:
-                worker.exchange = worker.actor.exchange.remote(number, commands, POLL_S)
+                worker.exchange, worker.arrays = worker.actor.exchange.remote(number, commands, POLL_S)
                 worker.called_at = time.monotonic()
             else:
                 # the answer says nothing that the exchange does not: a dead actor fails there
@@ -132,7 +135,10 @@ class RayWorkers:
             del self._workers[key]
             reason = " ".join(str(error).split())[:500]
             return Report(run_id=run_id, device=device, delivery=None, lost=f"it could not be asked: {reason}")
-        worker.exchange, worker.answered = None, True
+        places = {number: place for place, number in enumerate(delivery.parcels)}
+        arrays = worker.arrays
+        delivery = with_handles(delivery, lambda parcel: [arrays, places[parcel.number]])
+        worker.exchange, worker.arrays, worker.answered = None, None, True
         return Report(run_id=run_id, device=device, delivery=delivery)
 
     def _silent(self) -> list[Report]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import ray
 
-from engine.worker.messages import Command, Delivery, WorkerSpec
+from engine.worker.messages import Command, Delivery, Parcel, WorkerSpec
+
+if TYPE_CHECKING:
+    from engine.worker.device_worker import DeviceWorker
 
 NICE = 10
 """Workers yield to the engine, Ray and the page, which need little and need it at once."""
@@ -19,17 +22,24 @@ FETCH_S = 60.0
 
 
 class RayTransport:
-    """Arrays through Ray's object store: numpy, so that readers map them without a copy."""
+    """Arrays through Ray's object store: numpy, so that readers map them without a copy.
 
-    def put(self, array: npt.NDArray[np.float32]) -> list[Any]:
-        # in a list, or Ray would resolve the reference where only the handle is passed on
-        return [ray.put(array)]
+    They are a second return value of the exchange that reports them, so their owner is the engine and they outlive this
+    process. A handle is [reference, place]: in a list, or Ray would resolve it where it is only passed on.
+    """
+
+    def __init__(self, worker: DeviceWorker) -> None:
+        self._worker = worker
+
+    def put(self, array: npt.NDArray[np.float32]) -> Parcel:
+        return self._worker.attach(array)
 
     def get(self, handle: list[Any]) -> npt.NDArray[np.float32]:
+        reference, place = handle
         try:
-            array: npt.NDArray[np.float32] = ray.get(handle[0], timeout=FETCH_S)
+            array: npt.NDArray[np.float32] = ray.get(reference, timeout=FETCH_S)[place]
         except ray.exceptions.GetTimeoutError as error:
-            raise TimeoutError(f"no answer within {FETCH_S:.0f} s from the worker that holds the array") from error
+            raise TimeoutError(f"no answer within {FETCH_S:.0f} s from the store that holds the array") from error
         return array
 
 
@@ -51,16 +61,18 @@ class _WorkerProcess:
         from engine.worker.roles import TorchRoles
 
         torch.set_num_threads(1)
-        self._worker = DeviceWorker(spec, lambda worker: TorchRoles(worker, RayTransport()))
+        self._worker = DeviceWorker(spec, lambda worker: TorchRoles(worker, RayTransport(worker)))
         self._worker.start()
 
     @ray.method(concurrency_group="commands")
     def submit(self, number: int, commands: list[Command]) -> None:
         self._worker.submit(number, commands)
 
-    @ray.method(concurrency_group="exchange")
-    def exchange(self, number: int, commands: list[Command], timeout_s: float) -> Delivery:
-        """Take commands and answer with what there is to report, as soon as there is something."""
+    @ray.method(concurrency_group="exchange", num_returns=2)
+    def exchange(
+        self, number: int, commands: list[Command], timeout_s: float
+    ) -> tuple[Delivery, list[npt.NDArray[np.float32]]]:
+        """Take commands and answer with what there is to report, as soon as there is something, and its arrays."""
         if commands:
             self._worker.submit(number, commands)
         return self._worker.poll(timeout_s)

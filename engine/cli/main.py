@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from engine import allowed_paths
-from engine.cli import client, follow, show
+from engine.cli import calibrate as measuring
+from engine.cli import client, follow, show, show_calibration
 from engine.cli.client import BadInput
-from engine.config import Job, JobError, check_runnable, dump_job, load_job
+from engine.config import Job, JobError, check_runnable, dump_job, load_job, to_profile
 from engine.config.job import usable_cores
 from storage.database import StorageError
 from storage.paths import DataDir
+
+if TYPE_CHECKING:
+    from engine import planning
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -54,6 +58,16 @@ def _job(path: Path, settings: list[str] | None) -> Job:
         except ValueError as error:
             raise JobError({"model.source": str(error)}, source=str(path)) from None
     return job
+
+
+def _measured(job: Job, data_dir: str | None) -> planning.Known | None:
+    """The stored calibration of a job that has no profile of its own."""
+    from engine import planning, profiles
+
+    found = profiles.find(DataDir.from_env(data_dir), job) if job.profile is None else None
+    if found is None:
+        return None
+    return planning.Known(profile=to_profile(found.profile), source=found.source, model_error=found.model_error)
 
 
 def _print_json(document: Any) -> None:
@@ -125,29 +139,72 @@ def control(
     _print_json(answer) if json_output else print(f"{answer['state']}: {answer['answer'] or 'the engine has it'}")
 
 
+@app.command(epilog="Example: bidirl calibrate jobs/demo.yaml --steps 12")
+def calibrate(
+    job_file: JobFile,
+    settings: Settings = None,
+    steps: Annotated[int, typer.Option(help="Steps of the measured run.", min=1)] = measuring.STEPS,
+    json_output: Json = False,
+    data_dir: Data = None,
+) -> None:
+    """Measure a job's speeds and switch costs in a short run, and store them for plan and simulate."""
+    asked = load_job(job_file, settings or [])
+    job = _job(job_file, [*(settings or []), *measuring.settings_of(asked, steps)])
+    data = client.data_dir(data_dir)
+    done = measuring.calibrate(data, job, base_dir=job_file.absolute().parent, quiet=json_output)
+    if json_output:
+        _print_json(measuring.document(done))
+    elif done.calibration is not None and done.path is not None:
+        show_calibration.calibration(done.calibration, done.path)
+    if done.calibration is None:
+        result = done.result
+        print(f"bidirl: run {result['run_id']} {result['state']}: {result['error']}", file=sys.stderr)
+        raise typer.Exit(130 if done.stopped else 1)
+
+
 @app.command(epilog="Example: bidirl plan jobs/simulated_16.yaml --set devices.partition=auto --set devices.count=32")
-def plan(job_file: JobFile, settings: Settings = None, json_output: Json = False) -> None:
-    """Rank the partitions of a job with a profile, with reasons; no device is needed."""
+def plan(job_file: JobFile, settings: Settings = None, json_output: Json = False, data_dir: Data = None) -> None:
+    """Rank the partitions of a job with a profile or a calibration, with reasons; no device is needed."""
     from engine import planning  # the planner's numpy, which only these two commands need
     from engine.cli import show_planner
 
     job = load_job(job_file, settings or [])
-    planned = planning.plan_job(job, source=str(job_file))
+    planned = planning.plan_job(job, source=str(job_file), measured=_measured(job, data_dir))
     document = planning.document(job, planned)
     _print_json(document) if json_output else show_planner.plan(job, planned)
 
 
 @app.command(epilog="Example: bidirl simulate jobs/simulated_16.yaml --set schedule.arm=no_borrow --json")
-def simulate(job_file: JobFile, settings: Settings = None, json_output: Json = False) -> None:
-    """Play a job with a profile on a virtual clock, by the same policy code; no device is needed."""
+def simulate(
+    job_file: Annotated[
+        Path | None, typer.Argument(metavar="JOB.yaml", help="Job file; with --like that of the run if left out.")
+    ] = None,
+    settings: Settings = None,
+    like: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Play on the work of this past run, at the speeds that it measured."),
+    ] = None,
+    json_output: Json = False,
+    data_dir: Data = None,
+) -> None:
+    """Play a job with a profile or a calibration on a virtual clock, by the same policy code; no device is needed."""
     from engine import simulation
+    from engine.cli import like as past
     from engine.cli import show_planner
 
-    job = load_job(job_file, settings or [])
+    source = str(job_file) if job_file else f"run {like}"
+    measured, recorded = None, None
+    if like is not None:
+        job, recorded = past.read(client.data_dir(data_dir), like, job_file, settings or [])
+    elif job_file is None:
+        raise BadInput("JOB.yaml is required unless --like names a run")
+    else:
+        job = load_job(job_file, settings or [])
+        measured = _measured(job, data_dir)
     try:
-        result = simulation.simulate(job, source=str(job_file))
+        result = simulation.simulate(job, source=source, measured=measured, like=recorded)
     except RuntimeError as error:
-        raise client.EngineFailed(f"the simulated run of {job_file} failed: {error}") from None
+        raise client.EngineFailed(f"the simulated run of {source} failed: {error}") from None
     _print_json(result) if json_output else show_planner.simulation(job, result)
 
 
@@ -176,6 +233,20 @@ def runs_show(run_id: RunId, json_output: Json = False, data_dir: Data = None) -
     """One run's result fields."""
     result = client.result(client.data_dir(data_dir), run_id)
     _print_json(result) if json_output else show.summary(result)
+
+
+@app.command(epilog="Example: bidirl replay demo-1129-101500-ab12")
+def replay(run_id: RunId, json_output: Json = False, data_dir: Data = None) -> None:
+    """Ask the policy again for every stored decision of a run: it must decide the same."""
+    from engine.cli import replay as replaying
+
+    done = replaying.replay(client.data_dir(data_dir), run_id)
+    if json_output:
+        _print_json(replaying.document(done))
+    else:
+        print(replaying.sentence(done))
+    if done.differences:
+        raise typer.Exit(1)
 
 
 @runs_app.command("delete", epilog="Example: bidirl runs delete demo-1129-101500-ab12")

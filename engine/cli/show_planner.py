@@ -39,7 +39,8 @@ def plan(job: Job, planned: Planned) -> None:
         f"{job.name}: {planned.devices} devices, replicas of {devices.rollout_replica_size} (rollout) and "
         f"{devices.train_replica_size} (train), {job.algorithm.prompts_per_step} groups a step, arm {job.schedule.arm}"
     )
-    source = "given" if planned.profile.models is not None else "fitted to the profile"
+    known = planned.known
+    source = "given" if known.profile.models is not None else f"fitted to the {known.source}"
     print(
         f"seconds of Q groups on d replicas, {source}: rollout {_model(planned.models.rollout)}, "
         f"train {_model(planned.models.train)}"
@@ -64,9 +65,9 @@ def _row(each: Candidate) -> list[str]:
         f"{each.rollout_replicas} + {each.train_replicas}",
         _number(each.rate_rollout, ".3f"),
         _number(each.rate_train, ".3f"),
-        _number(each.step_s, ".1f", " s"),
+        _seconds(each.step_s),
         _number(each.idle_fraction, ".0%"),
-        _number(each.borrowing_step_s, ".1f", " s"),
+        _seconds(each.borrowing_step_s),
     ]
 
 
@@ -76,7 +77,12 @@ def _verdict(each: Candidate, best: Candidate | None, best_borrowing: Candidate 
 
 
 def _model(model: StageModel) -> str:
-    return f"{model.a:.1f} + {model.b:.2f} Q/d"
+    return f"{_short(model.a, '.1f')} + {_short(model.b, '.2f')} Q/d"
+
+
+def _short(value: float, spec: str) -> str:
+    """Three digits where a fixed number of decimals would leave nothing: a step on cores takes tenths of a second."""
+    return f"{value:.3g}" if value < 1 else f"{value:{spec}}"
 
 
 def simulation(job: Job, result: dict[str, Any]) -> None:
@@ -95,15 +101,13 @@ def _lines(job: Job, result: dict[str, Any]) -> list[tuple[str, str]]:
     pools, idle, leases = result["partition"], result["idle"], result["leases"]
     return [
         ("arm", f"{result['arm']}, {result['consume']}, staleness {result['staleness']:g}"),
-        (
-            "partition, rollout:train",
-            f"{pools['rollout']}:{pools['train']} of {pools['rollout'] + pools['train']} devices",
-        ),
+        ("speeds and costs", result["source"]),
+        ("partition, rollout:train", _pools(job, pools)),
         (
             "steps",
             f"{result['steps']} of {job.algorithm.prompts_per_step} groups, {result['wall_s']:,.0f} virtual seconds",
         ),
-        ("step, median", f"{median(result['step_s']):.1f} s"),
+        ("step, median", f"{_short(median(result['step_s']), '.1f')} s"),
         ("throughput", _number(result["throughput_tokens_per_s"], ",.0f", " tokens/s")),
         ("of the work bound", _number(result["bound_ratio"], ".1%")),
         ("rollout and training, share of device time", _number(result["utilisation"], ".1%")),
@@ -118,9 +122,19 @@ def _lines(job: Job, result: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def _pools(job: Job, pools: dict[str, int] | None) -> str:
+    if pools is None:
+        return f"none: every one of {job.device_count} devices has both roles"
+    return f"{pools['rollout']}:{pools['train']} of {pools['rollout'] + pools['train']} devices"
+
+
 def _leases(counts: dict[str, Any]) -> str:
     refused = "refusals not recorded" if counts["refused"] is None else f"{counts['refused']} refused"
     return f"{counts['admitted']} admitted, {counts['delivered']} delivered {counts['groups']:.0f} groups, {refused}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{_short(value, '.1f')} s"
 
 
 def _number(value: float | None, spec: str, unit: str = "") -> str:

@@ -5,7 +5,7 @@ Pure: it reads text, validates it and explains what is wrong. It starts nothing 
 
 from engine.config.errors import JobError
 from engine.config.files import apply_settings, check_job, dump_job, load_job, parse_job, parse_setting
-from engine.config.job import ARMS_AVAILABLE, CheckpointConfig, DevicesConfig, Job, Partition, ScheduleConfig
+from engine.config.job import ARMS, CheckpointConfig, DevicesConfig, Job, Partition, ScheduleConfig
 from engine.config.learning import (
     AlgorithmConfig,
     EvalConfig,
@@ -18,7 +18,7 @@ from engine.config.profile import ProfileConfig, to_profile
 from engine.config.runnable import check_runnable
 
 __all__ = [
-    "ARMS_AVAILABLE",
+    "ARMS",
     "AlgorithmConfig",
     "CheckpointConfig",
     "DevicesConfig",

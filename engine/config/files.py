@@ -17,16 +17,22 @@ MAX_FILE_BYTES = 1_000_000
 """A job file is a page of text; anything larger is the wrong file."""
 
 
-def _yaml() -> YAML:
+def plain_yaml() -> YAML:
     # ruamel reads YAML 1.2, where 12:4 is text and 3e-4 a number; in 1.1 they are 724 and text
     yaml = YAML(typ="safe", pure=True)
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.representer.add_representer(str, _quoted_where_it_must)
     return yaml
+
+
+def _quoted_where_it_must(representer: Any, text: str) -> Any:
+    """A text that begins with a colon is written bare by the library, which then cannot read it."""
+    return representer.represent_scalar("tag:yaml.org,2002:str", text, style='"' if text.startswith(":") else None)
 
 
 def _read_yaml(text: str, *, source: str) -> Any:
     try:
-        return _yaml().load(text)
+        return plain_yaml().load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -108,5 +114,5 @@ def dump_job(job: Job) -> str:
     if job.devices.partition != "auto":
         document["devices"]["partition"] = str(job.devices.partition)
     stream = io.StringIO()
-    _yaml().dump(document, stream)
+    plain_yaml().dump(document, stream)
     return stream.getvalue()

@@ -12,13 +12,18 @@ from engine.config.errors import unknown_key
 from engine.config.learning import AlgorithmConfig, EvalConfig, ModelConfig, SamplingConfig, TaskConfig
 from engine.config.profile import ProfileConfig
 from engine.config.strict import Strict, one_of
-from planner.policy.improvements import IMPROVEMENTS
+from planner.policy.improvements import DEFAULT, IMPROVEMENTS, Improvements
 
-ARMS_AVAILABLE = ("no_borrow", "colocated")
-"""Arms that run live."""
-
-ARMS_PLANNED = ("rollout_on_train", "train_on_rollout", "opportunistic", "bidirectional_paper", "bidirectional")
-"""Arms that lend devices: valid in a job and simulated, refused by name where they would have to run live."""
+ARMS = (
+    "no_borrow",
+    "colocated",
+    "rollout_on_train",
+    "train_on_rollout",
+    "opportunistic",
+    "bidirectional_paper",
+    "bidirectional",
+)
+"""Scheduling policies; all but the first two lend devices."""
 
 KINDS_AVAILABLE = ("cpu",)
 """Kinds of device that run live."""
@@ -70,18 +75,14 @@ class ScheduleConfig(Strict):
     improvements: dict[str, bool] = Field(default_factory=dict)
     """Changes of the arm `bidirectional` over the published rules, by name; those not named are on."""
     deterministic: bool = False
+    """Slower: at staleness 0 every arm and partition gives bitwise the same parameters and answers."""
+    record_states: bool = False
+    """Keep every state that the policy decided on, not only those behind a decision about a lease."""
 
     @field_validator("arm")
     @classmethod
     def _arm(cls, value: str) -> str:
-        return one_of(value, ARMS_AVAILABLE + ARMS_PLANNED)
-
-    @field_validator("deterministic")
-    @classmethod
-    def _deterministic(cls, value: bool) -> bool:
-        if value:
-            raise ValueError("deterministic: true does not exist yet; allowed: false")
-        return value
+        return one_of(value, ARMS)
 
     @field_validator("improvements")
     @classmethod
@@ -90,6 +91,14 @@ class ScheduleConfig(Strict):
         if unknown:
             raise ValueError("; ".join(unknown_key(name, IMPROVEMENTS, what="improvement") for name in unknown))
         return value
+
+    @property
+    def improvements_resolved(self) -> Improvements:
+        """Changes of `bidirectional` that are on."""
+        improvements = DEFAULT
+        for name, on in self.improvements.items():
+            improvements = improvements.with_(name) if on else improvements.without(name)
+        return improvements
 
     @property
     def consume_resolved(self) -> Literal["stream", "whole_batch"]:

@@ -1,4 +1,4 @@
-"""`profile` of a job file: what emulated and simulated devices obey, and its pure conversion to the planner's.
+"""`profile` of a job file: what emulated and simulated devices obey, and its pure conversion to the planner's and back.
 
 Nothing is assumed that decides: speeds and costs are required, only the spread of lengths and the noise have defaults.
 It refuses what is no time, no speed or no length.
@@ -6,6 +6,7 @@ It refuses what is no time, no speed or no length.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -44,6 +45,8 @@ class RolloutProfile(Strict):
     """h: sequences at which the replica reaches half of R."""
     resume_tokens: float = Field(ge=0, le=MAX_TOKENS)
     """Tokens' worth of work that continuing an unfinished sequence on another replica costs."""
+    start_tokens: float = Field(0.0, ge=0, le=MAX_TOKENS)
+    """Tokens' worth of work that starting a sequence costs: its prompt is computed."""
 
 
 class TrainProfile(Strict):
@@ -158,6 +161,27 @@ def to_profile(config: ProfileConfig) -> Profile:
         prompt_tokens=config.prompt_tokens,
         noise=config.noise,
         models=Models(rollout=_model(models.rollout), train=_model(models.train)) if models else None,
+    )
+
+
+def from_profile(profile: Profile) -> ProfileConfig:
+    """The planner's numbers as a job file has them. Raises pydantic's ValidationError for what no job file may say."""
+    to_rollout = profile.rollout_on_train
+    return ProfileConfig.model_validate(
+        {
+            "rollout": asdict(profile.rollout),
+            "train": asdict(profile.train),
+            "optimizer_s": profile.optimizer_s,
+            "weight_sync_s": profile.weight_sync_s,
+            "switch": {
+                "rollout_on_train": {"in_s": to_rollout.in_s, "out_s": to_rollout.out_s},
+                "train_on_rollout": asdict(profile.train_on_rollout),
+            },
+            "response_tokens": asdict(profile.response_tokens),
+            "prompt_tokens": profile.prompt_tokens,
+            "noise": profile.noise,
+            "models": asdict(profile.models) if profile.models else None,
+        }
     )
 
 

@@ -7,19 +7,18 @@ asked apart (`Job.check_machine`).
 from __future__ import annotations
 
 from engine.config.errors import JobError
-from engine.config.job import ARMS_AVAILABLE, KINDS_AVAILABLE, Job
+from engine.config.job import KINDS_AVAILABLE, Job
+from planner.policy.pulls import OURS
 
 
 def check_runnable(job: Job, *, source: str = "job") -> None:
     """Raise JobError with everything that keeps the job from running live."""
-    schedule, devices = job.schedule, job.devices
+    devices = job.devices
     problems: dict[str, str] = {}
-    if schedule.arm not in ARMS_AVAILABLE:
-        problems["schedule.arm"] = f"arm {schedule.arm!r} does not run live yet; available: {', '.join(ARMS_AVAILABLE)}"
-    if schedule.improvements:
+    if job.schedule.improvements and job.schedule.arm not in OURS:
         problems["schedule.improvements"] = (
-            f"improvements belong to the arm bidirectional, which does not run live yet; got "
-            f"{', '.join(schedule.improvements)}"
+            f"improvements belong to the arms {', '.join(OURS)}, the arm is {job.schedule.arm}; got "
+            f"{', '.join(job.schedule.improvements)}"
         )
     if devices.kind not in KINDS_AVAILABLE:
         problems["devices.kind"] = (
@@ -28,10 +27,5 @@ def check_runnable(job: Job, *, source: str = "job") -> None:
     for name in ("rollout_replica_size", "train_replica_size"):
         if getattr(devices, name) != 1:
             problems[f"devices.{name}"] = f"must be 1 where one core is one replica, got {getattr(devices, name)}"
-    if job.profile is not None:
-        problems["profile"] = (
-            "profile is read by emulated devices, which do not exist yet, and by `bidirl plan` and `bidirl simulate`; "
-            "allowed to run: null"
-        )
     if problems:
         raise JobError(problems, source=source)

@@ -66,12 +66,33 @@ class MicroBatch:
 def micro_batches(samples: Sequence[Sample], *, vocabulary: int) -> Iterator[MicroBatch]:
     """Longest first, so that neighbours need little padding and the largest batch comes first, if it must fail."""
     ordered = sorted(samples, key=lambda sample: -sample.length)
-    tokens = min(MICRO_BATCH_TOKENS, max(1, MICRO_BATCH_LOGITS // vocabulary))
+    tokens = _most_tokens(vocabulary)
     begin = 0
     while begin < len(ordered):
         rows = max(1, tokens // ordered[begin].length)
         yield _pad(ordered[begin : begin + rows])
         begin += rows
+
+
+def bundles(samples_of_groups: Sequence[Sequence[Sample]], *, vocabulary: int) -> Iterator[range]:
+    """Cut consecutive groups into ranges, each as many as fill one micro batch, at least one.
+
+    Groups without samples cost nothing and end no bundle.
+    """
+    tokens = _most_tokens(vocabulary)
+    begin = rows = longest = 0
+    for index, samples in enumerate(samples_of_groups):
+        own = max((sample.length for sample in samples), default=0)
+        if rows and samples and (rows + len(samples)) * max(longest, own) > tokens:
+            yield range(begin, index)
+            begin, rows, longest = index, 0, 0
+        rows, longest = rows + len(samples), max(longest, own)
+    if begin < len(samples_of_groups):
+        yield range(begin, len(samples_of_groups))
+
+
+def _most_tokens(vocabulary: int) -> int:
+    return min(MICRO_BATCH_TOKENS, max(1, MICRO_BATCH_LOGITS // vocabulary))
 
 
 def _pad(samples: Sequence[Sample]) -> MicroBatch:

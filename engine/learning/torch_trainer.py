@@ -3,31 +3,43 @@
 The model runs without dropout: then pi_theta is the policy that the rollouter samples from, and the same groups give
 the same gradient wherever they are trained. Below top_p = 1 the recorded log-probabilities are those of the nucleus
 while the policy's are not truncated, so w is the true importance weight of the token.
+
+In deterministic mode each group is computed by itself and its gradient kept apart until the step ends. That costs a
+vector of the model's size per group, and forward passes that are not as full as they could be.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from engine.config import AlgorithmConfig
-from engine.learning import checkpoint
-from engine.learning.grpo.advantages import advantages, has_signal
-from engine.learning.grpo.loss import TokenLoss, token_loss
-from engine.learning.grpo.reference_kl import reference_kl
+from engine.learning import checkpoint, group_gradients
+from engine.learning.group_gradients import key_of
 from engine.learning.grpo.schedule import learning_rate
-from engine.learning.micro_batches import MicroBatch, Sample, micro_batches
+from engine.learning.micro_batches import Sample, bundles, micro_batches
+from engine.learning.optimizer_state import restore_snapshot, take_snapshot
+from engine.learning.policy_loss import PolicyLoss
+from engine.learning.samples import count, samples_of
 from engine.learning.sequences import FinishedGroup
-from engine.learning.stats import ChunkStats, LagStats, merge
-from engine.learning.trainer import Gradient, StepStats
-from engine.learning.weights import Vector, flatten, flatten_gradients, load_flat_gradients
+from engine.learning.snapshot import Snapshot
+from engine.learning.stats import ChunkStats, merge
+from engine.learning.trainer import Gradient, GroupKey, StepStats
+from engine.learning.weights import (
+    Vector,
+    flatten,
+    flatten_gradients,
+    load_flat,
+    load_flat_gradients,
+    nbytes_of,
+    parameter_count,
+)
 
 
 class TorchTrainer:
@@ -41,171 +53,177 @@ class TorchTrainer:
         *,
         temperature: float,
         version: int = 0,
+        optimizer: bool = True,
+        deterministic: bool = False,
     ) -> None:
-        """The model becomes ours; as it is now it is the reference where `kl_coef` asks for one.
+        """The model becomes ours; as it is now it is the reference where `kl_coef` asks for one, until `set_reference`.
 
         `temperature` is the sampling one, at which log-probabilities are taken; `tokenizer` is saved with the model.
+        Without `optimizer` this is an auxiliary.
         """
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._algorithm = algorithm
-        self._temperature = temperature
         self._version = version
+        self._deterministic = deterministic
         self._tokens = 0
+        self._rows: dict[GroupKey, Vector] = {}
+        """In deterministic mode: the gradient of each group of the step that carried one."""
         self._reference = copy.deepcopy(model).requires_grad_(False) if algorithm.kl_coef > 0 else None
-        self._optimizer = torch.optim.AdamW(
-            model.parameters(),
-            lr=algorithm.learning_rate,
-            betas=algorithm.betas,
-            weight_decay=algorithm.weight_decay,
-            fused=True,
-        )
+        self._loss = PolicyLoss(model, self._reference, algorithm, temperature=temperature)
+        self._adamw = _adamw(model, algorithm) if optimizer else None
 
     @property
     def version(self) -> int:
         return self._version
 
+    @property
+    def nbytes(self) -> int:
+        gradients = max(1, len(self._rows))  # a deterministic trainer grows by one with each group
+        copies = gradients + (2 if self._adamw is not None else 0)
+        fixed = nbytes_of(self._model) + (0 if self._reference is None else nbytes_of(self._reference))
+        return fixed + copies * sum(parameter.nbytes for parameter in self._model.parameters())
+
     def accumulate(self, groups: Sequence[FinishedGroup]) -> ChunkStats:
-        samples = [sample for group in groups for sample in self._samples(group)]
-        counted = merge(self._count(group) for group in groups)
-        vocabulary = self._model.get_output_embeddings().weight.shape[0]
-        trained = merge(self._backward(batch) for batch in micro_batches(samples, vocabulary=vocabulary))
-        self._tokens += trained.tokens
-        return counted + trained
+        return self._train(groups, self._samples(groups))
+
+    def accumulate_until(self, groups: Sequence[FinishedGroup], stop: Callable[[], bool]) -> tuple[ChunkStats, int]:
+        samples = self._samples(groups)
+        stats, done = ChunkStats(), 0
+        for bundle in bundles(samples, vocabulary=self._vocabulary):
+            if done and stop():
+                break
+            part = slice(bundle.start, bundle.stop)
+            stats += self._train(groups[part], samples[part])
+            done = bundle.stop
+        return stats, done
 
     def gradient(self) -> Gradient:
+        if self._deterministic:
+            return group_gradients.stack(self._rows, tokens=self._tokens, parameters=parameter_count(self._model))
         return Gradient(vector=flatten_gradients(self._model), tokens=self._tokens)
 
     def finish_step(self, parts: Sequence[Gradient] | None = None) -> StepStats:
+        adamw = self._optimizer("finish a step")
         parts = [self.gradient()] if parts is None else parts
         tokens = sum(part.tokens for part in parts)
         rate = learning_rate(self._algorithm, self._version)
-        norm = self._update(parts, tokens, rate) if tokens else None
+        norm = self._update(adamw, parts, tokens, rate) if tokens else None
         self._version += 1
         self.discard()
         return StepStats(version=self._version, learning_rate=rate, grad_norm=norm, tokens=tokens)
 
     def discard(self) -> None:
-        self._optimizer.zero_grad(set_to_none=True)
+        self._model.zero_grad(set_to_none=True)
+        self._rows = {}
         self._tokens = 0
 
     def vector(self) -> Vector:
         return flatten(self._model)
 
-    def save(self, folder: Path) -> None:
-        checkpoint.save(folder, self._model, self._tokenizer, self._optimizer, version=self._version)
-
-    def load(self, folder: Path) -> None:
-        self._version = checkpoint.load(folder, self._model, self._optimizer)
+    def take(self, vector: Vector, version: int) -> None:
+        load_flat(self._model, vector)
+        self._version = version
         self.discard()
 
-    def _samples(self, group: FinishedGroup) -> list[Sample]:
-        """Responses that go through the loss: none without signal, unless the KL term pulls on them."""
-        rewards_G, lag = _rewards(group), self._version - group.version
-        if lag < 0:
-            raise ValueError(f"group {group.group_id} has version {group.version}, the trainer only {self._version}")
-        if not has_signal(rewards_G) and self._reference is None:
-            return []
-        advantages_G = advantages(rewards_G, scale_rewards=self._algorithm.scale_rewards)
-        return [
-            Sample(
-                prompt=group.prompt_tokens,
-                response=response.tokens,
-                behaviour=response.logprobs,
-                advantage=float(advantage),
-                lag=lag,
+    def reference_vector(self) -> Vector | None:
+        return None if self._reference is None else flatten(self._reference)
+
+    def set_reference(self, vector: Vector) -> None:
+        if self._reference is None:
+            raise ValueError("algorithm.kl_coef is 0: this trainer has no reference to set; allowed: kl_coef above 0")
+        load_flat(self._reference, vector)
+
+    def snapshot(self) -> Snapshot:
+        return take_snapshot(self._model, self._optimizer("take a snapshot"), version=self._version)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        restore_snapshot(self._model, self._optimizer("restore a snapshot"), snapshot)
+        self._version = snapshot.version
+        self.discard()
+
+    def save(self, folder: Path) -> None:
+        adamw = self._optimizer("save a checkpoint")
+        checkpoint.save(folder, self._model, self._tokenizer, adamw, version=self._version, reference=self._reference)
+
+    def load(self, folder: Path) -> None:
+        adamw = self._optimizer("load a checkpoint")
+        self._version = checkpoint.load(folder, self._model, adamw, reference=self._reference)
+        self.discard()
+
+    def _optimizer(self, purpose: str) -> torch.optim.AdamW:
+        if self._adamw is None:
+            raise RuntimeError(
+                f"an auxiliary trainer cannot {purpose}: it has no optimizer, only primary trainers own one"
             )
-            for response, advantage in zip(group.responses, advantages_G, strict=True)
+        return self._adamw
+
+    @property
+    def _vocabulary(self) -> int:
+        return int(self._model.get_output_embeddings().weight.shape[0])
+
+    def _samples(self, groups: Sequence[FinishedGroup]) -> list[list[Sample]]:
+        """What goes through the loss, group by group; refuses what cannot be trained on before anything is."""
+        if self._deterministic:
+            times = Counter([*self._rows, *(key_of(group) for group in groups)])
+            twice = sorted(key for key, number in times.items() if number > 1)
+            if twice:
+                raise ValueError(f"groups (epoch, position) {twice} would be trained twice in this step")
+        return [
+            samples_of(
+                group,
+                version=self._version,
+                scale_rewards=self._algorithm.scale_rewards,
+                without_signal=self._reference is not None,
+            )
+            for group in groups
         ]
 
-    def _count(self, group: FinishedGroup) -> ChunkStats:
-        rewards_G = _rewards(group)
-        return ChunkStats(
-            groups=1,
-            responses=len(rewards_G),
-            no_signal=int(not has_signal(rewards_G)),
-            prompt_tokens=len(group.prompt_tokens) * len(rewards_G),
-            response_tokens=group.response_tokens,
-            reward_sum=float(rewards_G.sum()),
-            reward_square_sum=float((rewards_G**2).sum()),
-            by_lag={self._version - group.version: LagStats(groups=1)},
-        )
+    def _train(self, groups: Sequence[FinishedGroup], samples: Sequence[Sequence[Sample]]) -> ChunkStats:
+        counted = merge(count(group, version=self._version) for group in groups)
+        if self._deterministic:
+            trained = merge(self._train_apart(key_of(group), own) for group, own in zip(groups, samples, strict=True))
+        else:
+            trained = self._backward([sample for own in samples for sample in own])
+            self._tokens += trained.tokens
+        return counted + trained
 
-    def _backward(self, batch: MicroBatch) -> ChunkStats:
-        """Add the batch's summed gradient; one update per step makes pi_prox the policy as it is (r = 1)."""
-        algorithm = self._algorithm
-        logits_N_V = self._logits(self._model, batch)
-        logprobs_N = -cross_entropy(logits_N_V, batch.targets_N, reduction="none")
-        loss = token_loss(
-            logprobs_N,
-            logprobs_N.detach(),
-            batch.behaviour_N,
-            batch.advantages_N,
-            clip_low=algorithm.clip_low,
-            clip_high=algorithm.clip_high,
-            is_cap=algorithm.is_cap if algorithm.correction == "tis" else None,
-        )
-        losses_N, kl_sum = loss.losses, 0.0
-        if self._reference is not None:
-            with torch.no_grad():
-                reference_N = -cross_entropy(self._logits(self._reference, batch), batch.targets_N, reduction="none")
-            kl_N = reference_kl(logprobs_N, reference_N)
-            losses_N, kl_sum = losses_N + algorithm.kl_coef * kl_N, float(kl_N.detach().sum())
-        summed = losses_N.sum()
-        summed.backward()
-        return ChunkStats(
-            tokens=len(batch.targets_N),
-            loss_sum=float(summed.detach()),
-            entropy_sum=_entropy_sum(logits_N_V.detach()),
-            reference_kl_sum=kl_sum,
-            by_lag=_by_lag(loss, batch.lags_N),
-        )
+    def _train_apart(self, key: GroupKey, samples: Sequence[Sample]) -> ChunkStats:
+        """Micro batches of this group alone, so that no shape and no sum depends on others."""
+        if not samples:
+            return ChunkStats()
+        try:
+            trained = self._backward(samples)
+            self._rows[key] = flatten_gradients(self._model)
+        finally:  # a group that failed half-way must not end in the next one's row
+            self._model.zero_grad(set_to_none=True)
+        self._tokens += trained.tokens
+        return trained
 
-    def _logits(self, model: PreTrainedModel, batch: MicroBatch) -> Tensor:
-        """At the sampling temperature, float32 [N, vocabulary], one row per response token."""
-        keep = batch.ids.shape[1] - batch.first
-        output = model(input_ids=batch.ids, use_cache=False, logits_to_keep=keep)
-        logits_N_V = output.logits[batch.rows_N, batch.places_N].float()
-        return logits_N_V if self._temperature == 1.0 else logits_N_V / self._temperature
+    def _backward(self, samples: Sequence[Sample]) -> ChunkStats:
+        return merge(self._loss.backward(batch) for batch in micro_batches(samples, vocabulary=self._vocabulary))
 
-    def _update(self, parts: Sequence[Gradient], tokens: int, rate: float) -> float:
-        total = np.zeros_like(parts[0].vector)
-        for part in parts:
-            total += part.vector
+    def _update(self, adamw: torch.optim.AdamW, parts: Sequence[Gradient], tokens: int, rate: float) -> float:
+        if self._deterministic:
+            total = group_gradients.sum_in_data_order(parts, parameters=parameter_count(self._model))
+        else:
+            total = group_gradients.sum_as_they_come(parts)
         total /= np.float32(tokens)
         load_flat_gradients(self._model, total)
         norm = torch.nn.utils.clip_grad_norm_(
             self._model.parameters(), self._algorithm.max_grad_norm, error_if_nonfinite=True
         )
-        for group in self._optimizer.param_groups:
+        for group in adamw.param_groups:
             group["lr"] = rate
-        self._optimizer.step()
+        adamw.step()
         return float(norm)
 
 
-def _rewards(group: FinishedGroup) -> np.ndarray:
-    rewards = [response.reward for response in group.responses]
-    if any(reward is None or not np.isfinite(reward) for reward in rewards):
-        raise ValueError(f"group {group.group_id} has rewards {rewards}; every response needs a finite one")
-    return np.array(rewards, dtype=np.float64)
-
-
-def _entropy_sum(logits_N_V: Tensor) -> float:
-    logprobs_N_V = torch.log_softmax(logits_N_V, dim=-1)
-    return -float((logprobs_N_V.exp() * logprobs_N_V).sum())
-
-
-def _by_lag(loss: TokenLoss, lags_N: np.ndarray) -> dict[int, LagStats]:
-    parts = {}
-    for lag in np.unique(lags_N).tolist():
-        chosen = torch.from_numpy(lags_N == lag)
-        weights = loss.weights[chosen].double()
-        parts[lag] = LagStats(
-            tokens=len(weights),
-            mismatch_kl_sum=float(loss.mismatch_kl[chosen].sum()),
-            clipped=int(loss.clipped[chosen].sum()),
-            capped=int(loss.capped[chosen].sum()),
-            weight_sum=float(weights.sum()),
-            weight_square_sum=float((weights**2).sum()),
-        )
-    return parts
+def _adamw(model: PreTrainedModel, algorithm: AlgorithmConfig) -> torch.optim.AdamW:
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=algorithm.learning_rate,
+        betas=algorithm.betas,
+        weight_decay=algorithm.weight_decay,
+        fused=True,
+    )

@@ -6,7 +6,7 @@ step may arrive in any number of chunks and on any number of replicas.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.learning.sequences import FinishedGroup
+from engine.learning.snapshot import Snapshot
 from engine.learning.stats import ChunkStats
+
+GroupKey = tuple[int, int]
+"""(epoch, position): where a group stands in the data order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +27,12 @@ class Gradient:
     """What one replica accumulated in the step under way, not yet divided."""
 
     vector: npt.NDArray[np.float32]
-    """[parameters] gradient of the summed token losses, in the order of `weights.flatten`."""
+    """[parameters] gradient of the summed token losses, in the order of `weights.flatten`; from a deterministic trainer
+    [groups, parameters], one row per group that carried a gradient."""
     tokens: int
     """Response tokens that carried it: the normaliser's summand."""
+    keys: tuple[GroupKey, ...] = ()
+    """Of a deterministic trainer: which group each row is of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +50,28 @@ class StepStats:
 
 
 class Trainer(Protocol):
+    """A primary owns an optimizer. An auxiliary has none: it becomes the step's version by `take`, accumulates, and
+    ships its gradient; `finish_step`, `save`, `load`, `snapshot` and `restore` raise RuntimeError there."""
+
     @property
     def version(self) -> int:
         """Optimizer updates in the weights."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the parameters, the gradient and the optimizer state that it holds or will hold."""
 
     def accumulate(self, groups: Sequence[FinishedGroup]) -> ChunkStats:
         """Add the gradient of these scored groups to that of the step under way.
 
         Raises ValueError for a group without rewards or of a newer version than the trainer's.
+        """
+
+    def accumulate_until(self, groups: Sequence[FinishedGroup], stop: Callable[[], bool]) -> tuple[ChunkStats, int]:
+        """As `accumulate`, in order and in bundles of whole groups of about one forward pass each.
+
+        `stop` is asked before every bundle but the first. Returns the sums of what was trained and how many groups,
+        from the first on, that was. Groups that cannot be trained on are refused before anything is added.
         """
 
     def gradient(self) -> Gradient:
@@ -60,7 +81,8 @@ class Trainer(Protocol):
         """Divide by all tokens, clip, update, and start the next step.
 
         `parts` are the gradients of all replicas, this one's included, in the same order on each of them: then the
-        replicas end bitwise equal. None: this replica is alone.
+        replicas end bitwise equal. None: this replica is alone. A deterministic trainer ends bitwise equal for any
+        order and any split of the same groups, and raises ValueError for a group that came twice.
         """
 
     def discard(self) -> None:
@@ -68,6 +90,29 @@ class Trainer(Protocol):
 
     def vector(self) -> npt.NDArray[np.float32]:
         """[parameters] a copy of the weights, in the order of `weights.flatten`."""
+
+    def take(self, vector: npt.NDArray[np.float32], version: int) -> None:
+        """Become exactly this version of the weights and forget what was accumulated; optimizer state and reference
+        stay. The vector may be read-only. Raises ValueError when its size is not the model's."""
+
+    def reference_vector(self) -> npt.NDArray[np.float32] | None:
+        """[parameters] a copy of the policy that the KL term pulls towards; None when kl_coef is 0."""
+
+    def set_reference(self, vector: npt.NDArray[np.float32]) -> None:
+        """Pull towards these weights from now on. Raises ValueError when kl_coef is 0 or the size is not the model's.
+
+        Needed wherever the model held something else than the run's first weights when the trainer was made.
+        """
+
+    def snapshot(self) -> Snapshot:
+        """A copy of weights, optimizer state and version, from which `restore` continues bitwise.
+
+        Neither a gradient under way nor the reference is part of it.
+        """
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from there and forget what was accumulated; its arrays may be read-only. Raises ValueError on wrong
+        sizes."""
 
     def save(self, folder: Path) -> None:
         """Write a folder that `AutoModelForCausalLM.from_pretrained` loads and that `load` resumes from.
@@ -77,4 +122,7 @@ class Trainer(Protocol):
         """
 
     def load(self, folder: Path) -> None:
-        """Take weights, optimizer state and version from a folder that `save` wrote. Raises ValueError otherwise."""
+        """Take weights, optimizer state, reference and version from a folder that `save` wrote.
+
+        Raises ValueError otherwise, and when kl_coef is not 0 and the folder has no reference.
+        """

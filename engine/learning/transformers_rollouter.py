@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -19,31 +19,12 @@ from engine.config import SamplingConfig
 from engine.learning import sampling
 from engine.learning.answering import answer
 from engine.learning.decoding import DecodingBatch
+from engine.learning.held_group import HeldGroup
 from engine.learning.prompts import decode_response, encode_prompt, end_tokens
 from engine.learning.randomness import EVALUATION_EPOCH, uniforms
-from engine.learning.sequences import (
-    FinishedGroup,
-    GroupRequest,
-    Partial,
-    PartialGroup,
-    Response,
-    Tokens,
-    oldest_version,
-)
-from engine.learning.slots import SlotTable
-from engine.learning.weights import Vector, load_flat
-
-
-@dataclass(slots=True)
-class _Group:
-    """A held group. `partial[i]` is response i once it ended, else None; `waiting` holds its slots until it joins."""
-
-    request: GroupRequest
-    prompt: str
-    prompt_tokens: Tokens
-    partial: list[Partial | None]
-    waiting: list[int]
-    started_at: float | None
+from engine.learning.sequences import FinishedGroup, GroupRequest, Partial, PartialGroup, Tokens
+from engine.learning.slots import Indices, SlotTable
+from engine.learning.weights import Vector, load_flat, nbytes_of
 
 
 class TransformersRollouter:
@@ -76,15 +57,18 @@ class TransformersRollouter:
         self._longest_prompt = longest_prompt(model, sampling_config.max_response_tokens)
         self._version = version
         self._clock = clock
-        self._batch = DecodingBatch(model, slots)
         self._table = SlotTable(slots, sampling_config.max_response_tokens)
-        self._rows = np.zeros(0, dtype=np.int64)
-        """Row of the batch -> slot."""
-        self._groups: dict[int, _Group] = {}
+        self._groups: dict[int, HeldGroup] = {}
+        self._set_up()
 
     @property
     def version(self) -> int:
         return self._version
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights. Keys and values of the running sequences come on top: they grow with use."""
+        return nbytes_of(self._model)
 
     @property
     def active_groups(self) -> int:
@@ -119,28 +103,30 @@ class TransformersRollouter:
                 f"the prompt of item {request.item} has {len(prompt_tokens)} tokens; with responses of up to "
                 f"{self._table.longest} the model holds prompts of up to {self._longest_prompt}"
             )
-        self._groups[request.group_id] = _Group(
+        self._groups[request.group_id] = HeldGroup(
             request=request,
             prompt=prompt,
             prompt_tokens=prompt_tokens,
-            partial=[prefix if prefix is not None and prefix.finished_by else None for prefix in prefixes],
-            waiting=[self._take(request, index, prefixes[index]) for index in growing],
+            ended=[prefix if prefix is not None and prefix.finished_by else None for prefix in prefixes],
+            slots={index: self._take(request, index, prefixes[index]) for index in growing},
             started_at=request.started_at,
         )
 
     def step(self) -> list[FinishedGroup]:
         if not self._groups:
             return []
-        self._join()
-        if len(self._rows):
-            self._advance()
+        for group in self._groups.values():
+            if group.waits:
+                self._join(group)
+                group.waits = False
+        self._advance()
         now = self._clock()
         finished = []
         for group_id, group in list(self._groups.items()):
             if group.started_at is None:
                 group.started_at = now
-            if all(partial is not None for partial in group.partial):
-                finished.append(self._finish(self._groups.pop(group_id), now))
+            if not group.slots:
+                finished.append(self._groups.pop(group_id).finish(self._text, now))
         return finished
 
     def abort(self, group_ids: Collection[int] | None = None) -> list[PartialGroup]:
@@ -148,16 +134,15 @@ class TransformersRollouter:
         missing = [group_id for group_id in chosen if group_id not in self._groups]
         if missing:
             raise KeyError(f"groups {missing} are not held; held: {sorted(self._groups)}")
-        prefixes: dict[tuple[int, int], Partial] = {}
-        wanted = set(chosen)
-        gone = np.array([self._table.owner(slot)[0] in wanted for slot in self._rows.tolist()], dtype=np.bool_)
-        waiting = [slot for group_id in chosen for slot in self._groups[group_id].waiting]
-        for slot in [*self._rows[gone].tolist(), *waiting]:
-            prefixes[self._table.owner(slot)] = self._table.read(slot, None)
-            self._table.release(slot)
-        if gone.any():
-            self._rows = self._rows[self._batch.drop(gone)]
-        return [self._take_back(self._groups.pop(group_id), prefixes) for group_id in chosen]
+        self._leave(set(chosen))
+        taken_back = []
+        for group_id in chosen:
+            group = self._groups.pop(group_id)
+            prefixes = {response: self._table.read(slot, None) for response, slot in group.slots.items()}
+            for slot in group.slots.values():
+                self._table.release(slot)
+            taken_back.append(group.take_back(prefixes))
+        return taken_back
 
     def greedy(self, prompts: Sequence[str], prefix: str = "") -> list[str]:
         return answer(
@@ -187,91 +172,61 @@ class TransformersRollouter:
         stream = uniforms(self._seed, request.epoch, request.position, response, self._table.longest)
         return self._table.take((request.group_id, response), stream, prefix)
 
-    def _join(self) -> None:
-        """Hand waiting responses to the batch; a new group's prompt is computed once for all its responses."""
-        for group in self._groups.values():
-            if not group.waiting:
-                continue
-            if group.request.partial:
-                for slot in group.waiting:
-                    prefix = self._table.read(slot, None)
-                    self._batch.join(np.concatenate([group.prompt_tokens, prefix.tokens]), copies=1)
-            else:
-                self._batch.join(group.prompt_tokens, copies=self._group_size)
-            self._rows = np.concatenate([self._rows, group.waiting])
-            group.waiting = []
+    def _set_up(self) -> None:
+        """What decodes: one batch for all groups. Whoever decodes otherwise replaces this and the next three."""
+        self._batch = DecodingBatch(self._model, self._table.slots)
+        self._rows = np.zeros(0, dtype=np.int64)
+        """Row of the batch -> slot."""
+
+    def _join(self, group: HeldGroup) -> None:
+        """Hand the responses to the batch; a new group's prompt is computed once for all of them."""
+        if group.request.partial:
+            for slot in group.slots.values():
+                prefix = self._table.read(slot, None)
+                self._batch.join(np.concatenate([group.prompt_tokens, prefix.tokens]), copies=1)
+        else:
+            self._batch.join(group.prompt_tokens, copies=self._group_size)
+        self._rows = np.concatenate([self._rows, np.array(list(group.slots.values()), dtype=np.int64)])
 
     def _advance(self) -> None:
-        """One token for every row; rows whose response ends leave."""
-        logits = self._batch.forward()
-        drawn, logprobs = self._draw(logits, self._table.next_uniforms(self._rows))
-        tokens = drawn.numpy()
-        full = self._table.record(self._rows, tokens, logprobs.numpy(), self._version)
-        ended = np.isin(tokens, self._end_ids)
-        self._batch.feed(drawn)
-        gone = ended | full
-        if not gone.any():
+        """One token for every response that grows; those that end leave."""
+        if not len(self._rows):
             return
+        logits = self._batch.forward()
+        drawn, gone = self._extend(self._rows, logits)
+        self._batch.feed(drawn)
+        if gone.any():
+            self._rows = self._rows[self._batch.drop(gone)]
+
+    def _leave(self, group_ids: set[int]) -> None:
+        """Take the groups' rows out of the batch; their slots stay theirs."""
+        gone = np.array([self._table.owner(slot)[0] in group_ids for slot in self._rows.tolist()], dtype=np.bool_)
+        if gone.any():
+            self._rows = self._rows[self._batch.drop(gone)]
+
+    def _extend(self, slots: Indices, logits: torch.Tensor) -> tuple[torch.Tensor, npt.NDArray[np.bool_]]:
+        """Draw and record one token for each slot, int64 [rows]; bool [rows]: which ended and lost their slot."""
+        drawn, logprobs = self._draw(logits, self._table.next_uniforms(slots))
+        tokens = drawn.numpy()
+        full = self._table.record(slots, tokens, logprobs.numpy(), self._version)
+        ended = np.isin(tokens, self._end_ids)
+        gone = ended | full
         for row in np.flatnonzero(gone):
-            slot = int(self._rows[row])
+            slot = int(slots[row])
             group_id, response = self._table.owner(slot)
-            self._groups[group_id].partial[response] = self._table.read(slot, "eos" if ended[row] else "length")
+            group = self._groups[group_id]
+            group.ended[response] = self._table.read(slot, "eos" if ended[row] else "length")
+            del group.slots[response]
             self._table.release(slot)
-        self._rows = self._rows[self._batch.drop(gone)]
+        return drawn, gone
 
     def _draw(self, logits: torch.Tensor, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         return sampling.sample(
             logits, torch.from_numpy(numbers), temperature=self._sampling.temperature, top_p=self._sampling.top_p
         )
 
-    def _finish(self, group: _Group, now: float) -> FinishedGroup:
-        responses = []
-        for partial in group.partial:
-            assert partial is not None
-            assert partial.finished_by is not None
-            text = decode_response(self._tokenizer, partial.tokens, self._end_tokens)
-            responses.append(
-                Response(
-                    tokens=partial.tokens,
-                    logprobs=partial.logprobs,
-                    versions=partial.versions,
-                    text=text,
-                    finished_by=partial.finished_by,
-                )
-            )
-        request, version = group.request, oldest_version([response.versions for response in responses])
-        assert version is not None
-        assert group.started_at is not None
-        return FinishedGroup(
-            group_id=request.group_id,
-            epoch=request.epoch,
-            position=request.position,
-            item=request.item,
-            bound=request.bound,
-            version=version,
-            prompt=group.prompt,
-            prompt_tokens=group.prompt_tokens,
-            responses=tuple(responses),
-            started_at=group.started_at,
-            finished_at=now,
-        )
-
-    def _take_back(self, group: _Group, prefixes: dict[tuple[int, int], Partial]) -> PartialGroup:
-        request = group.request
-        partial = tuple(
-            held if held is not None else prefixes[request.group_id, index] for index, held in enumerate(group.partial)
-        )
-        version = oldest_version([response.versions for response in partial])
-        return PartialGroup(
-            group_id=request.group_id,
-            epoch=request.epoch,
-            position=request.position,
-            item=request.item,
-            bound=request.bound,
-            version=version,
-            partial=partial if version is not None else (),
-            started_at=group.started_at,
-        )
+    def _text(self, tokens: Tokens) -> str:
+        return decode_response(self._tokenizer, tokens, self._end_tokens)
 
 
 def longest_prompt(model: PreTrainedModel, response_tokens: int) -> int:

@@ -20,6 +20,11 @@ def parameter_count(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def nbytes_of(model: torch.nn.Module) -> int:
+    """Bytes of the parameters, tied ones once, and of the buffers."""
+    return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+
+
 def flatten(model: torch.nn.Module) -> Vector:
     """A copy of the weights, float32 [parameters]."""
     vector = np.empty(parameter_count(model), dtype=np.float32)
@@ -61,12 +66,17 @@ def sha256(vector: Vector) -> str:
     return hashlib.sha256(np.ascontiguousarray(vector).data).hexdigest()
 
 
-def _pieces(model: torch.nn.Module, vector: Vector) -> list[tuple[torch.nn.Parameter, Vector]]:
+def check_fits(model: torch.nn.Module, vector: Vector) -> None:
+    """Raises ValueError when the vector's size or type is not that of the model's weights."""
     count = parameter_count(model)
     if vector.shape != (count,):
         raise ValueError(f"weights of shape {vector.shape} do not fit a model of {count} parameters: ({count},) would")
     if vector.dtype != np.float32:
         raise ValueError(f"weights are {vector.dtype}, only float32 is taken")
+
+
+def _pieces(model: torch.nn.Module, vector: Vector) -> list[tuple[torch.nn.Parameter, Vector]]:
+    check_fits(model, vector)
     pieces = []
     offset = 0
     for name, parameter in model.named_parameters():

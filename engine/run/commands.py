@@ -137,7 +137,7 @@ class RunCommands:
             version=book.step.version,
             slots_left=book.B - len(book.step.taken),
             prompts_per_step=book.B,
-            unconsumed=book.unconsumed,
+            unconsumed=book.groups.unconsumed,
         )
         self._mailbox.accept(
             command.id,

@@ -7,16 +7,20 @@ the fields below after each delivery.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine import checkpoints
 from engine.config import Job
 from engine.ledger_check import Life
 from engine.run.applier import Applier
-from engine.run.book import Book, StartPoint
+from engine.run.book import Book, RolloutEntry, StartPoint, TrainEntry
+from engine.run.lending import Lending
+from engine.run.profiling import Profiling
 from engine.run.publication import Publication
 from engine.run.recorder import Recorder, step_row
 from engine.worker import messages as msg
+from planner.policy.state import Estimates
 from storage.records import StepRow
 
 
@@ -41,19 +45,35 @@ class _Written:
 class Observer:
     """Facts of one run."""
 
-    def __init__(self, *, job: Job, book: Book, recorder: Recorder, applier: Applier, train_devices: list[int]) -> None:
+    def __init__(
+        self,
+        *,
+        job: Job,
+        book: Book,
+        lending: Lending,
+        profiling: Profiling,
+        recorder: Recorder,
+        applier: Applier,
+        estimates: Callable[[], Estimates | None],
+    ) -> None:
+        """`estimates`: what the policy is told now."""
         self._job = job
         self._book = book
+        self._lending = lending
+        self._profiling = profiling
         self._recorder = recorder
         self._applier = applier
-        self._train_devices = train_devices
+        self._estimates = estimates
         self._evaluations: dict[tuple[int, str], _Evaluation] = {}
         self._written: list[_Written] = []
         self._last_row: StepRow | None = None
+        self._began: dict[int, float] = {}
         self.started: dict[int, int] = {}
         """Device -> process, of the workers that live."""
         self.ready: set[int] = set()
         """Devices whose models are in memory."""
+        self.memory: dict[int, dict[str, int]] = {}
+        """Device -> role -> bytes that it keeps."""
         self.closed: set[int] = set()
         """Devices whose ledger is closed."""
         self.life: dict[int, Life] = {}
@@ -69,34 +89,63 @@ class Observer:
         self.last_step_at: float | None = None
         self.params_sha256: str | None = None
 
+    def delivery(self, device: int, delivery: msg.Delivery, now: float) -> None:
+        """Enter everything that a worker said: first what it did, so that a lease that ends knows it."""
+        for span in delivery.spans:
+            if span.role == "auxiliary":
+                self._lending.worked(device, span.t1 - span.t0, span.cpu_s)
+        for unit in delivery.decoded:
+            self._profiling.decoded(unit)
+            if unit.lease is not None:
+                mean = self._profiling.group_tokens
+                self._lending.generated(device, unit.lease, unit.sequences, unit.sequences / mean if mean else 0.0)
+        for event in delivery.events:
+            self.event(device, event, now)
+        if delivery.load is not None:
+            self._book.groups.loaded(device, delivery.load)
+
     def event(self, device: int, event: msg.Event, now: float) -> None:
         """Enter one event."""
         book = self._book
         match event:
-            case msg.Started(pid=pid):
+            case msg.Started(pid=pid, at=at):
                 self.started[device] = pid
+                self._began.setdefault(device, at)
             case msg.Progress(text=text, fraction=fraction):
                 self.progress = (text, fraction)
             case msg.Ready():
                 self._ready(device, event, now)
             case msg.WeightsLoaded():
                 self._weights_loaded(device, event)
+            case msg.Restored(version=version):
+                self._at_version(device, version)
             case msg.GroupScored(group=group):
                 book.group_finished(group)
+                self._profiling.finished(group)
             case msg.GroupExcluded(group=group, reason=reason, detail=detail):
                 self._recorder.excluded(book.group_excluded(group), reason)
                 self.excluded[reason] = self.excluded.get(reason, 0) + 1
                 text = f"Group {group.group_id} is excluded ({reason}): {detail}"
                 self._recorder.log(now, text, level="warning", device=device)
             case msg.GroupsAborted(groups=groups):
-                book.groups_aborted(device, [group.group_id for group in groups])
-            case msg.ChunkDone(stats=stats):
-                book.chunk_done(device, stats)
-            case msg.GradientShipped(handle=handle):
-                self._applier.gradients[device] = handle
-                book.train[device].busy, book.train[device].shipped = None, True
+                book.groups.come_back(device, groups)
+            case msg.ChunkDone():
+                book.chunk_done(device, event.trained, event.given_back, event.stats, event.at)
+                self._profiling.trained(event)
+                tokens = event.stats.prompt_tokens + event.stats.response_tokens
+                self._lending.chunk_done(device, len(event.trained), tokens)
+            case msg.GradientShipped(gradient=gradient):
+                book.gradient_shipped(device, gradient)
             case msg.StepDone():
                 self._step_done(device, event, now)
+            case msg.LeaseReady() | msg.LeaseWorking() | msg.LeaseReleased() if self._lending.over:
+                pass
+            case msg.LeaseReady():
+                self._lease_ready(device, event)
+            case msg.LeaseWorking(lease=lease, at=at):
+                self._lending.working(device, lease, at)
+            case msg.LeaseReleased():
+                self._lease_released(device, event)
             case msg.EvalDone():
                 self._eval_done(device, event, now)
             case msg.CheckpointSaved():
@@ -108,67 +157,126 @@ class Observer:
                 self._recorder.log(now, traceback, level="error", device=device)
             case msg.Closed():
                 self.closed.add(device)
-                self.life[device] = Life(began=event.started_at, ended=event.ended_at, other_cpu_s=event.other_cpu_s)
+                self._closed(device, event)
+
+    def _closed(self, device: int, event: msg.Closed) -> None:
+        """A device's life began with its first worker; what the other threads of one that died took nobody knows."""
+        began = self._began.get(device, event.started_at)
+        self.life[device] = Life(began=began, ended=event.ended_at, other_cpu_s=event.other_cpu_s)
 
     def _ready(self, device: int, event: msg.Ready, now: float) -> None:
         self.ready.add(device)
+        self.memory[device] = event.memory
+        self._profiling.ready(event.rehearsal, "train" if device in self._book.trainers else "rollout")
         if event.training_items != self._job.task.items:
             self.failed[device] = f"it has {event.training_items} training items, the job has {self._job.task.items}"
             return
         for note in event.notes:
             self._recorder.log(now, note, device=device)
-        if event.version is None:
-            return
-        self._publish(Publication(event.version, event.handle, now, 0.0))
-        self._book.train[device].ready = True
-        for other in self._train_devices:
-            if other != device:
-                self._applier.load_weights(other, event.version)
+        if event.version is not None:
+            self._applier.reference, self._applier.snapshot = event.reference, event.snapshot
+            self._publish(Publication(event.version, event.handle, now, 0.0))
+            self._at_version(device, event.version)
+            for other in self.ready - {device}:
+                self._applier.join(other)
+        elif self._applier.publication is not None:
+            self._applier.join(device)
 
     def _publish(self, publication: Publication) -> None:
         self._applier.publication = publication
         self._book.published = publication.version
 
+    def _at_version(self, device: int, version: int) -> None:
+        """A trainer holds this version; one that is behind is brought to the present one."""
+        trainer = self._book.train.get(device) or self._book.joining.get(device)
+        if trainer is not None:
+            trainer.restoring = False
+        if not self._book.at_version(device, version) and device in self._book.joining:
+            self._applier.make_primary(device)
+
     def _weights_loaded(self, device: int, event: msg.WeightsLoaded) -> None:
         book, publication = self._book, self._applier.publication
         trainer = book.train.get(device)
-        if trainer is not None and not trainer.ready:
-            trainer.ready = True
+        if (trainer is not None or device in book.joining) and book.role.get(device) != "rollout":
+            if publication is not None:
+                publication.waiting.discard(device)
+            self._at_version(device, event.version)
             return
-        replica = book.rollout[device]
-        if replica.version == event.version:
+        replica = book.rollout.get(device)
+        if replica is not None and replica.version == event.version:
             replica.loading = False
         if publication is None or publication.version != event.version:
             return
         publication.loaded(device, event.seconds, event.at)
         if not publication.waiting and self._last_row is not None and self._last_row.step == event.version:
-            metrics = self._last_row.metrics | publication.metrics()
-            self._recorder.step_again(dataclasses.replace(self._last_row, metrics=metrics))
+            measured = publication.metrics()
+            self._profiling.synced(measured["publish_latency_s"])
+            self._recorder.step_again(dataclasses.replace(self._last_row, metrics=self._last_row.metrics | measured))
 
     def _step_done(self, device: int, event: msg.StepDone, now: float) -> None:
         book = self._book
+        step = book.step
         if event.handle is None:
-            # a replica that follows the first one; when that one was quicker, this one may have been handed more
-            if event.step == book.step.version + 1:
-                book.train[device].busy = None
+            # a primary that follows the first one; when that one was quicker, this one may have been handed more
+            trainer = book.train.get(device)
+            if trainer is not None and event.step == step.version + 1:
+                trainer.busy = None
             return
-        staleness = max(group.bound.staleness for group in book.step.taken)
-        row = step_row(self._recorder.run_id, book.step, event, staleness=staleness, now=now)
+        staleness = max(group.bound.staleness for group in step.taken)
+        row = step_row(self._recorder.run_id, step, event, staleness=staleness, now=now)
+        self._profiling.stepped(event)
+        if self._lending.merged(event.merge_s):
+            self._profiling.merged(event.merge_s)
         done = book.step_done(now)
         self._recorder.step(done, row)
         self._last_row, self.last_step_at = row, now
         self.steps_done.append((done.version + 1, tuple(group.group_id for group in done.taken)))
+        self._applier.snapshot = event.snapshot
         self._publish(Publication(event.stats.version, event.handle, event.published_at, event.publish_s))
+        for trainer in book.train.values():
+            if trainer.lease is not None:
+                # it goes on into the next step, at whose version it must be
+                trainer.ready = False
+                self._applier.load_weights(trainer.device, book.step.version)
+        for trainer in book.joining.values():
+            if trainer.version == done.version:
+                # it came while the step was being made
+                self._applier.make_primary(trainer.device)
+
+    # -- leases -------------------------------------------------------------------------------------------------------
+
+    def _lease_ready(self, device: int, event: msg.LeaseReady) -> None:
+        if not self._lending.ready(device, event):
+            return
+        book = self._book
+        if device in book.trainers:
+            book.rollout[device] = RolloutEntry(device, version=event.version, lease=event.lease)
+            return
+        book.train[device] = TrainEntry(device, lease=event.lease)
+        self._at_version(device, event.version)
+        if not book.train[device].ready:
+            self._applier.load_weights(device, book.step.version)
+
+    def _lease_released(self, device: int, event: msg.LeaseReleased) -> None:
+        book = self._book
+        lease = self._lending.released(device, event, self._estimates())
+        self._profiling.released(lease)
+        if device in book.trainers:
+            book.joining[device] = TrainEntry(device)
+            self._at_version(device, event.version)
+        else:
+            book.train.pop(device, None)
+            book.rollout[device] = RolloutEntry(device, version=event.version)
 
     def _eval_done(self, device: int, event: msg.EvalDone, now: float) -> None:
-        self._book.train[device].busy = None
+        self._book.train[device].busy = self._book.train[device].evaluating = None
         self._book.step.evals_running -= 1
         total = self._evaluations.setdefault((event.step, event.name), _Evaluation())
         total.correct += event.correct
         total.items += event.items
         total.failed += event.failed
         total.parts += 1
-        if total.parts < len(self._train_devices):
+        if total.parts < len(self._book.trainers):
             return
         del self._evaluations[event.step, event.name]
         if total.failed:
@@ -181,7 +289,7 @@ class Observer:
     def _checkpoint_saved(self, device: int, event: msg.CheckpointSaved, now: float) -> None:
         self._book.train[device].busy = None
         self._book.step.checkpoint_running = False
-        self._written.append(_Written(event, self._book.resume_point, self._recorder.receipt()))
+        self._written.append(_Written(event, self._book.groups.resume_point, self._recorder.receipt()))
         self.complete_checkpoints(now)
 
     def complete_checkpoints(self, now: float) -> bool:

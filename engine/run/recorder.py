@@ -9,7 +9,18 @@ from engine.ledger_check import Account
 from engine.run.book import Group, StepEntry
 from engine.run.idle_log import IdleLog
 from engine.worker import messages as msg
-from storage.records import DeviceRow, DeviceState, EvalRow, GroupRow, LogRow, Span, StepRow
+from storage.records import (
+    DecisionRow,
+    DeviceRow,
+    DeviceState,
+    EvalRow,
+    GroupRow,
+    LeaseRow,
+    LogRow,
+    Span,
+    StateRow,
+    StepRow,
+)
 from storage.writer import TelemetryWriter
 
 
@@ -84,6 +95,29 @@ class Recorder:
         )
         self._writer.device_states(self.run_id, [state])
 
+    def gap(self, device: int, until: float) -> None:
+        """Between the last sign of a worker that died and its successor nothing was done."""
+        known = self.account.devices.get(device)
+        if known is None or until <= known.until:
+            return
+        span = Span(
+            run_id=self.run_id, device=device, t0=known.until, t1=until, kind="idle", cause="failure", cpu_s=0.0
+        )
+        self._writer.spans([span])
+        self.account.add([span])
+
+    # -- leases -------------------------------------------------------------------------------------------------------
+
+    def lease(self, row: LeaseRow) -> None:
+        """A lease as it is now."""
+        self._writer.leases([row])
+
+    def decisions(self, rows: Sequence[DecisionRow]) -> None:
+        self._writer.decisions(rows)
+
+    def states(self, rows: Sequence[StateRow]) -> None:
+        self._writer.states(rows)
+
     # -- learning -----------------------------------------------------------------------------------------------------
 
     def step(self, step: StepEntry, row: StepRow) -> None:
@@ -136,6 +170,8 @@ def step_row(run_id: str, step: StepEntry, done: msg.StepDone, *, staleness: flo
         "reference_kl": stats.reference_kl_sum / stats.tokens if stats.tokens else None,
         "learning_rate": done.stats.learning_rate,
         "trained_tokens": stats.tokens,
+        "merge_s": done.merge_s,
+        "snapshot_s": done.snapshot_s,
         "by_lag": {
             str(lag): {
                 "groups": of_lag.groups,

@@ -1,49 +1,41 @@
 """One run, from its devices to its result: a state machine whose body is four verbs.
 
-    observe   workers' deliveries -> books, telemetry            (observer.py)
-    decide    books -> State -> planner.policy.decide -> actions (pure)
-    apply     actions -> books, commands to workers              (applier.py)
-    record    idle causes, run row                               (recorder.py)
+    observe   workers' deliveries -> books, leases, profile, telemetry   (observer.py)
+    decide    books -> State -> planner.policy.decide -> actions         (steering.py, picture.py)
+    apply     actions -> books, commands to workers                      (applier.py)
+    record    decisions, idle causes, run row                            (decisions.py, recorder.py)
 
     starting -> warming_up -> running <-> pausing -> paused
     any of them -> stopping -> closing ledgers -> finished | stopped | failed
 
 Healthy end: the last step is made, its evaluations and checkpoint are done, workers close their ledgers, the result is
-written. Stop: groups in flight come back, the running chunk ends, the unfinished step is given up, a checkpoint is
-written, then as above. A worker that fails or dies ends the run as failed; what was learnt until the last checkpoint
-is kept. Every wait has a deadline, and what it says names who was waited for.
+written. Stop: leases end, groups in flight come back, the running chunk ends, the unfinished step is given up, a
+checkpoint is written, then as above. A worker that dies is replaced (recovery.py); one that fails ends the run as
+failed, and what was learnt until the last checkpoint is kept. Every wait has a deadline, and what it says names who was
+waited for.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engine import checkpoints
-from engine.config import Job
+from engine.config import Job, ProfileConfig
 from engine.devices import Report, Workers
-from engine.learning.data_order import DataOrder
-from engine.run.applier import Applier
-from engine.run.book import Book, StartPoint
-from engine.run.observer import Observer
+from engine.run.book import StartPoint
+from engine.run.parts import assemble
 from engine.run.recorder import Recorder
-from engine.run.specs import device_name, device_row, worker_specs
+from engine.run.specs import device_name, device_row
 from engine.run.watchdog import Watchdog
 from engine.worker import messages as msg
-from planner.policy.decide import decide
-from planner.policy.due import CHECKPOINT, due_work
-from planner.policy.idle import idle_causes
 from planner.policy.staleness import overdue
-from storage.words import EVAL_NAMES
-
-logger = logging.getLogger(__name__)
 
 CLOSE_DEADLINE_S = 60.0
 """Longest wait for the workers' last spans."""
 
-MAX_ROUNDS = 8
-"""Decisions in one tick: each round of actions may allow a few more; a rule that never settles is a fault."""
+PROFILE_S = 10.0
+"""How often the measured profile is written while a run goes on."""
 
 
 class Run:
@@ -64,7 +56,9 @@ class Run:
         recorder: Recorder,
         clock: Callable[[], float],
         clock_offset_s: float,
+        calibration: ProfileConfig | None = None,
     ) -> None:
+        """`calibration`: what was measured of such a job before; the run starts from it and measures anew."""
         self.run_id = run_id
         self.job = job
         self.cores = tuple(cores)
@@ -79,37 +73,29 @@ class Run:
         self._checkpoints_dir = checkpoints_dir
         self._closing_since: float | None = None
         self._stop_sent = False
-        self._last_noted = False
-        self._noted: set[str] = set()
         self._recorded: dict[str, object] = {}
-        self._lost: set[int] = set()
-        order = DataOrder(size=job.task.items, seed=job.seed, shuffle=job.task.shuffle, epochs=job.task.epochs)
-        self.book = Book(job, start, order=order.item_at, now=clock(), places=order.groups)
-        self.specs = worker_specs(
+        self._profile_due = 0.0
+        parts = assemble(
             run_id=run_id,
             job=job,
+            start=start,
+            resume_from=resume_from,
             cores=self.cores,
             base_dir=base_dir,
             cache_dir=cache_dir,
-            resume_from=resume_from,
-            clock_offset_s=clock_offset_s,
-        )
-        self.applier = Applier(
-            run_id=run_id,
-            job=job,
-            book=self.book,
+            checkpoints_dir=checkpoints_dir,
             workers=workers,
-            checkpoint_folder=lambda version: checkpoints.folder_of(checkpoints_dir, version),
+            recorder=recorder,
+            clock=clock,
+            clock_offset_s=clock_offset_s,
+            calibration=calibration,
         )
-        trainers = [spec.device for spec in self.specs if spec.trains]
+        self.specs, self.book, self.lending, self.applier = parts.specs, parts.book, parts.lending, parts.applier
+        self.observer, self.recovery = parts.observer, parts.recovery
+        self._profiling, self._steering, self._version_work = parts.profiling, parts.steering, parts.version_work
         self._watchdog = Watchdog(self.specs, now=clock())
-        self.observer = Observer(
-            job=job, book=self.book, recorder=recorder, applier=self.applier, train_devices=trainers
-        )
-        self.book.add_devices(
-            rollout=[spec.device for spec in self.specs if spec.rolls], train=trainers, pools=job.partition is not None
-        )
-        self._open_version()
+        self._gone: set[int] = set()
+        self._version_work.open()
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -126,16 +112,21 @@ class Run:
             if report.delivery is None:
                 self._lose(report, now)
                 continue
-            before = len(self.observer.started)
-            for event in report.delivery.events:
-                self.observer.event(report.device, event, now)
+            known = report.device in self.observer.started
+            self.observer.delivery(report.device, report.delivery, now)
+            if not known and report.device in self.observer.started:
+                self._lives(report.device, report.delivery.events)
             self.recorder.delivery(report.device, report.delivery)
-            if len(self.observer.started) > before:
-                spec = self.specs[report.device]
-                self.recorder.devices([device_row(spec, pid=self.observer.started[report.device])])
         for device, error in self.observer.failed.items():
             if self.error is None:
                 self._fail(f"The worker of {device_name(self.specs[device])} failed: {error}")
+
+    def _lives(self, device: int, events: Sequence[msg.Event]) -> None:
+        """A worker's process runs: its row, and what was between it and the one before it."""
+        spec = self.specs[device]
+        self.recorder.devices([device_row(spec, pid=self.observer.started[device])])
+        began_at = next(event.at for event in events if isinstance(event, msg.Started))
+        self.recorder.gap(device, began_at)
 
     def tick(self) -> None:
         """Decide, apply, record; move the run's own state on."""
@@ -145,8 +136,9 @@ class Run:
             self._finish_closing(now, checkpoints_complete)
             return
         self._advance(now)
+        self.recovery.look(now)
         if self.state in ("running", "pausing", "paused", "stopping") and not self.closing:
-            self._decide(now)
+            self._steering.settle(now, dead=self.recovery.dead)
             if checkpoints_complete and self._nothing_left():
                 self._close(now)
         self._watch(now)
@@ -159,6 +151,7 @@ class Run:
         if self.state == "warming_up" and len(observer.ready) == len(self.specs) and self.book.published is not None:
             self.recorder.run(training_at=now, progress=None, progress_fraction=None)
             self.book.step.began_at = now
+            self._note_memory(now)
             self._enter("running")
         if self.book.stopping and self.state not in ("starting", "warming_up", "stopping"):
             self._enter("stopping")
@@ -169,31 +162,26 @@ class Run:
         if self.book.stopping and self.state in ("starting", "warming_up"):
             self._close(now)
         for number, group_ids in self.observer.steps_done:
-            self._open_version()
+            self._version_work.open()
+            self._steering.measured()
             self.step_made(number, group_ids)
-            broken = overdue(version=self.book.step.version, taken=(), unconsumed=self.book.unconsumed)
+            broken = overdue(version=self.book.step.version, taken=(), unconsumed=self.book.groups.unconsumed)
             if broken:
                 self._fail(f"The staleness count is broken: {'; '.join(broken)}")
         self.observer.steps_done.clear()
-        if self.book.steps_left == 0 and not self._last_noted and not self.book.stopping:
-            self._note_work()
+        if self.book.steps_left == 0 and not self._version_work.last_noted and not self.book.stopping:
+            self._version_work.note()
 
     def _enter(self, state: str) -> None:
         self.state = state
         self.recorder.run(state=state)
 
-    def _decide(self, now: float) -> None:
-        for _ in range(MAX_ROUNDS):
-            actions = decide(self.book.state(), now)
-            if not actions:
-                break
-            for action in actions:
-                self.applier.apply(action)
-        else:
-            logger.warning("Run %s decided %d rounds in one tick without settling.", self.run_id, MAX_ROUNDS)
-        causes = idle_causes(self.book.state())
+    def _note_memory(self, now: float) -> None:
+        """Say what the roles keep in memory, passive ones included."""
         for spec in self.specs:
-            self.recorder.idle_cause(spec.device, now, causes.get(spec.device))
+            kept = self.observer.memory.get(spec.device, {})
+            parts = ", ".join(f"{role} {size / 2**20:.1f} MiB" for role, size in kept.items())
+            self.recorder.log(now, f"{device_name(spec)} keeps in memory: {parts}.", device=spec.device)
 
     @property
     def closing(self) -> bool:
@@ -202,36 +190,13 @@ class Run:
 
     @property
     def quiet(self) -> bool:
-        """Nothing is being generated or computed."""
-        return self.book.in_flight == 0 and all(trainer.busy is None for trainer in self.book.train.values())
+        """Nothing is being generated or computed, and no device is lent."""
+        return self._still and not self.lending.out
 
-    def _open_version(self) -> None:
-        """A version was reached."""
-        self._noted = set()
-        self._note_work()
-
-    def _note_work(self) -> None:
-        """Note the evaluations and the checkpoint that belong to the version, each once."""
-        job, book = self.job, self.book
-        version, last = book.step.version, book.steps_left == 0
-        first = version == book.start.version
-        self._last_noted = last
-        if last and version < job.algorithm.steps:
-            text = f"The items end after step {version}: too few are left to fill another step."
-            self.recorder.log(self._clock(), text, level="warning")
-        due = due_work(
-            version,
-            first=first,
-            last=last,
-            eval_every=job.eval.every_steps if job.eval.items else None,
-            control=bool(job.eval.control_prefix),
-            checkpoint_every=job.checkpoint.every_steps,
-        )
-        new = due - self._noted
-        self._noted |= new
-        names = [name for name in EVAL_NAMES if name in new]
-        book.step.evals_waiting += [(name, device) for name in names for device in book.train]
-        book.step.checkpoint_due = book.step.checkpoint_due or CHECKPOINT in new
+    @property
+    def _still(self) -> bool:
+        idle = all(trainer.busy is None for trainer in self.book.train.values())
+        return self.book.groups.flying == 0 and idle
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
@@ -241,23 +206,24 @@ class Run:
         if book.stopping:
             return
         book.stopping = True
-        for device, replica in book.rollout.items():
-            if replica.in_flight:
+        for device, groups in book.groups.in_flight.items():
+            if groups and self.lending.lease_on(device) is None:
                 self.applier.send(device, msg.AbortGroups())
         book.step.evals_waiting.clear()
 
     def _nothing_left(self) -> bool:
         book = self.book
-        if book.step.checkpoint_due or book.step.checkpoint_running or not self.quiet:
+        if book.step.checkpoint_due or book.step.checkpoint_running or not self._still:
             return False
         if book.stopping:
-            return self._stop_sent or self._give_up_step()
+            return self.quiet and (self._stop_sent or self._give_up_step())
+        # an auxiliary that has nothing to do any more need not come home first: its lease ends with the run
         return book.steps_left == 0 and not book.step.evals_waiting and not book.step.evals_running
 
     def _give_up_step(self) -> bool:
         """The chunks of the unfinished step have ended: forget their gradient, then keep what was learnt before."""
         self._stop_sent = True
-        for device in self.book.train:
+        for device in (*self.book.train, *self.book.joining):
             self.applier.send(device, msg.DiscardStep())
         self.book.discard_step()
         version = self.book.step.version
@@ -268,6 +234,7 @@ class Run:
     def _close(self, now: float) -> None:
         """Ask the workers for their last spans."""
         self._closing_since = now
+        self.lending.close(now)
         for spec in self.specs:
             self.applier.send(spec.device, msg.Shutdown())
             if self.state in ("running", "pausing", "paused", "stopping"):
@@ -275,13 +242,16 @@ class Run:
         self._record(now)
 
     def _finish_closing(self, now: float, checkpoints_complete: bool) -> None:
-        missing = [spec.device for spec in self.specs if spec.device not in self.observer.closed | self._lost]
+        missing = [spec.device for spec in self.specs if spec.device not in self.observer.closed | self._gone]
         if (missing or not checkpoints_complete) and now - (self._closing_since or now) < CLOSE_DEADLINE_S:
             return
         if missing and self.error is None and not self.book.stopping:
             names = ", ".join(device_name(self.specs[device]) for device in missing)
             self.error = f"{names} did not close within {CLOSE_DEADLINE_S:.0f} s; the ledger is incomplete."
         self._workers.end(self.run_id)
+        self.recorder.run(**self._profiling.columns())
+        if self._profiling.problem:
+            self.recorder.log(now, self._profiling.problem, level="warning")
         self.state = "failed" if self.error else "stopped" if self.book.stopping else "finished"
         self.over = True
 
@@ -294,6 +264,7 @@ class Run:
             self.recorder.idle_cause(spec.device, now, "failure")
         if self._closing_since is None:
             self._closing_since = now
+            self.lending.close(now)
             for spec in self.specs:
                 self.applier.send(spec.device, msg.Shutdown())
 
@@ -308,11 +279,18 @@ class Run:
         self.error, self.state, self.over = error, "interrupted", True
 
     def _lose(self, report: Report, now: float) -> None:
-        if report.device in self.observer.closed:
+        device = report.device
+        if device in self.observer.closed:
             return
-        self._lost.add(report.device)
-        if self.error is None:
-            self._fail(f"The worker of {device_name(self.specs[report.device])} is gone: {report.lost}")
+        if self.closing or self.state in ("starting", "warming_up"):
+            self._gone.add(device)
+            if self.error is None:
+                self._fail(f"The worker of {device_name(self.specs[device])} is gone: {report.lost}")
+            return
+        refusal = self.recovery.lose(device, report.lost or "nobody knows why", now)
+        if refusal is not None:
+            self._gone.add(device)
+            self._fail(refusal)
 
     def _watch(self, now: float) -> None:
         if self.error is not None or self.closing:
@@ -328,14 +306,20 @@ class Run:
         progress = self.observer.progress if self.state == "warming_up" else None
         columns: dict[str, object] = {
             "steps": self.book.step.version - self.book.start.version,
-            "buffer_groups": self.book.buffered,
-            "in_flight_groups": self.book.in_flight,
+            "buffer_groups": self.book.groups.buffered,
+            "in_flight_groups": self.book.groups.flying,
             "measured_until": self.observer.last_step_at,
             "excluded": dict(self.observer.excluded),
             "params_sha256": self.observer.params_sha256,
             "progress": progress[0] if progress else None,
             "progress_fraction": progress[1] if progress else None,
+            "guards": {
+                name: guard.reason for name, guard in self.lending.guards.items() if guard.gains_s or guard.off_until
+            },
         }
+        if now >= self._profile_due and self.state == "running":
+            self._profile_due = now + PROFILE_S
+            columns |= self._profiling.columns()
         changed = {name: value for name, value in columns.items() if self._recorded.get(name) != value}
         if changed:
             self._recorded |= changed

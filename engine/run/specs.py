@@ -18,9 +18,12 @@ def worker_specs(
     base_dir: Path,
     cache_dir: Path,
     resume_from: Path | None,
+    snapshot_dir: Path,
     clock_offset_s: float,
 ) -> list[msg.WorkerSpec]:
-    """Rollout devices first, then train devices; `colocated` gives every device both roles."""
+    """Rollout devices first, then train devices. Where devices may be lent each one keeps the other role too, passive;
+    `colocated` gives every device both roles and no home."""
+    both = job.partition is None or job.schedule.arm != "no_borrow"
     partition = job.partition
     rolls = job.device_count if partition is None else partition.rollout
     first_trainer = 0 if partition is None else partition.rollout
@@ -29,8 +32,9 @@ def worker_specs(
             run_id=run_id,
             device=device,
             core=cores[device % len(cores)],
-            rolls=device < rolls,
-            trains=device >= first_trainer,
+            home=None if partition is None else "rollout" if device < rolls else "train",
+            rolls=both or device < rolls,
+            trains=both or device >= first_trainer,
             source=device == first_trainer,
             train_rank=device - first_trainer,
             train_world=job.device_count - first_trainer,
@@ -38,6 +42,7 @@ def worker_specs(
             base_dir=base_dir,
             cache_dir=cache_dir,
             resume_from=resume_from,
+            snapshot_dir=snapshot_dir,
             clock_offset_s=clock_offset_s,
         )
         for device in range(job.device_count)
@@ -46,11 +51,9 @@ def worker_specs(
 
 def device_name(spec: msg.WorkerSpec) -> str:
     """How messages call a device."""
-    role = "both roles" if spec.rolls and spec.trains else "rollout" if spec.rolls else "train"
-    return f"device {spec.device} ({role})"
+    return f"device {spec.device} ({spec.home or 'both roles'})"
 
 
 def device_row(spec: msg.WorkerSpec, *, pid: int | None = None) -> DeviceRow:
     """The device as telemetry stores it; its home pool is None without pools."""
-    pool = None if spec.rolls and spec.trains else "rollout" if spec.rolls else "train"
-    return DeviceRow(device=spec.device, node="local", pool=pool, core=spec.core, pid=pid)
+    return DeviceRow(device=spec.device, node="local", pool=spec.home, core=spec.core, pid=pid)

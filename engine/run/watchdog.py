@@ -35,7 +35,7 @@ class Watchdog:
             len(observer.ready),
             observer.progress,
             book.started,
-            book.in_flight,
+            book.groups.flying,
             book.step.version,
             book.step.trained,
             book.step.evals_running,
@@ -53,8 +53,9 @@ class Watchdog:
         if state in ("starting", "warming_up"):
             done = observer.started if state == "starting" else observer.ready
             return ", ".join(device_name(spec) for spec in self._specs if spec.device not in done) or "weights"
-        busy = [f"{self._name(d)} with {len(r.in_flight)} groups" for d, r in book.rollout.items() if r.in_flight]
+        busy = [f"{self._name(d)} with {len(groups)} groups" for d, groups in book.groups.in_flight.items() if groups]
         busy += [f"{self._name(d)} on {t.busy}" for d, t in book.train.items() if t.busy]
+        busy += [f"{self._name(d)} to come to version {book.step.version}" for d in book.joining]
         return ", ".join(busy) or "nobody: the policy handed nothing out"
 
     def _name(self, device: int) -> str:

@@ -17,6 +17,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from engine.worker import messages as msg
 from engine.worker.ledger import Ledger
 
@@ -51,6 +54,8 @@ class StopPreparing(Exception):
 
 RolesFactory = Callable[["DeviceWorker"], Roles]
 
+Array = npt.NDArray[np.float32]
+
 
 class DeviceWorker:
     """Start with `start`, feed with `submit`, read with `poll`, end with the Shutdown command."""
@@ -63,6 +68,13 @@ class DeviceWorker:
         self._next_batch = 0
         self._early: dict[int, tuple[msg.Command, ...]] = {}
         self._events: list[msg.Event] = []
+        self._attached: list[tuple[int, Array]] = []
+        self._parcels = 0
+        self._arrays: list[tuple[int, Array]] = []
+        self._decoded: list[msg.DecodeUnit] = []
+        self._ending: dict[int, bool] = {}
+        self.rollout_load: Callable[[], msg.RolloutLoad] | None = None
+        """Set by a rollouter: how full it is."""
         self._urgent = False
         self._changed = threading.Condition()
         self._closed = False
@@ -84,6 +96,8 @@ class DeviceWorker:
             while self._next_batch in self._early:
                 for command in self._early.pop(self._next_batch):
                     self._stopping = self._stopping or isinstance(command, msg.Shutdown)
+                    if isinstance(command, msg.EndLease):
+                        self._ending[command.lease] = self._ending.get(command.lease, False) or command.revoke
                     self._inbox.put(command)
                 self._next_batch += 1
 
@@ -93,26 +107,61 @@ class DeviceWorker:
             raise StopPreparing
         self.emit(msg.Progress(text=text, fraction=fraction))
 
+    def lease_ends(self, lease: int) -> bool:
+        """The end of this lease waits in the inbox: nothing new is begun under it."""
+        return lease in self._ending
+
+    def lease_revoked(self, lease: int) -> bool:
+        """And it is not even to wait for the chunk under way."""
+        return self._ending.get(lease, False)
+
+    def attach(self, array: Array) -> msg.Parcel:
+        """Send an array along with the next event; it must not change any more. Called by the work thread."""
+        self._parcels += 1
+        self._attached.append((self._parcels, array))
+        return msg.Parcel(self._parcels)
+
+    def timed(self, unit: msg.DecodeUnit) -> None:
+        """Send a stretch of generation along with whatever is reported next."""
+        with self._changed:
+            self._decoded.append(unit)
+
     def emit(self, event: msg.Event) -> None:
-        """Report an event; called by the work thread."""
+        """Report an event, with what was attached for it; called by the work thread."""
+        attached, self._attached = self._attached, []
         with self._changed:
             self._events.append(event)
+            self._arrays += attached
             self._urgent = self._urgent or not isinstance(event, msg.GroupScored)
             self._changed.notify_all()
 
     def log(self, text: str, *, level: str = "info") -> None:
         self.emit(msg.Log(level=level, text=text, at=self.now()))
 
-    def poll(self, timeout_s: float) -> msg.Delivery:
-        """Everything reported since the last poll; waits for a first event at most `timeout_s` seconds."""
+    def poll(self, timeout_s: float) -> tuple[msg.Delivery, list[Array]]:
+        """Everything reported since the last poll; waits for a first event at most `timeout_s` seconds.
+
+        The arrays are those of the delivery's parcels, in their order.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._events or self._closed, timeout_s)
             if self._events and not self._urgent:
                 self._changed.wait_for(lambda: self._urgent, COALESCE_S)
             self._urgent = self._closed
             events, self._events = tuple(self._events), []
+            arrays, self._arrays = self._arrays, []
+            decoded, self._decoded = tuple(self._decoded), []
             # spans are taken last: whatever an event tells of, its span is in this delivery or still open
-            return msg.Delivery(events=events, spans=tuple(self.ledger.take()), open=self.ledger.open, at=self.now())
+            delivery = msg.Delivery(
+                events=events,
+                spans=tuple(self.ledger.take()),
+                open=self.ledger.open,
+                at=self.now(),
+                decoded=decoded,
+                load=None if self.rollout_load is None else self.rollout_load(),
+                parcels=tuple(number for number, _ in arrays),
+            )
+            return delivery, [array for _, array in arrays]
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread's end; whether it came."""

@@ -1,4 +1,18 @@
-"""The rollouter and the trainer of one device, each an object of its own, and the commands that reach them."""
+"""The hot-switch worker of one device: one object per role, and which of them is at work.
+
+    with pools (home rollout; home train is the mirror image):
+
+      rollout --BeginLease--> switching in: groups go back, the trainer takes the step's version --> training
+         ^                                                                                             |
+         +-- switching out: its gradient is shipped, newest weights are loaded <-- EndLease -----------+
+                            (chunks that wait are given back, with `revoke` the running one ends early)
+
+    without pools: rollout <--SwitchRole--> train
+
+The passive role stays in memory with weights of its own, an immutable version copied from shared memory: waking it
+copies one vector. It never reads the optimizer's live tensors. Waking and going back is rehearsed before the run
+begins, so that the first lease costs what the others do.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +20,17 @@ import time
 from typing import TYPE_CHECKING
 
 from engine.config import WarmStartConfig
+from engine.learning.deterministic_rollouter import DeterministicRollouter
 from engine.learning.model_source import LoadedModel, load_model
-from engine.learning.tasks import ReasoningGymTask, RewardFailed
+from engine.learning.tasks import ReasoningGymTask
 from engine.learning.torch_trainer import TorchTrainer
-from engine.learning.trainer import Gradient
 from engine.learning.transformers_rollouter import TransformersRollouter
-from engine.learning.weights import load_flat, sha256
 from engine.worker import messages as msg
+from engine.worker.rehearsal import rehearse
+from engine.worker.rollout_role import RolloutRole
+from engine.worker.train_role import TrainRole
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-    from engine.learning.sequences import FinishedGroup
     from engine.worker.device_worker import DeviceWorker
     from engine.worker.transport import Transport
 
@@ -30,11 +43,11 @@ class TorchRoles:
         self._transport = transport
         self._spec = worker.spec
         self._task: ReasoningGymTask
-        self._rollouter: TransformersRollouter | None = None
-        self._model: PreTrainedModel | None = None
-        self._trainer: TorchTrainer | None = None
-        self._evaluator: TransformersRollouter | None = None
-        self._in_rollout = self._spec.rolls and not self._spec.trains
+        self._rollout: RolloutRole | None = None
+        self._train: TrainRole | None = None
+        self._active = self._spec.home or "train"
+        self._lease: int | None = None
+        self._begun = False
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -43,20 +56,36 @@ class TorchRoles:
         self._task = ReasoningGymTask(job.task, seed=job.seed, held_out_items=job.eval.items)
         version: int | None = None
         handle: msg.Handle | None = None
+        reference: msg.Handle | None = None
+        put_aside: msg.SnapshotHandle | None = None
         notes: tuple[str, ...] = ()
+        memory: dict[str, int] = {}
         if spec.trains:
             loaded = self._load_model(warm=spec.source and spec.resume_from is None)
             notes = loaded.notes
-            trainer = TorchTrainer(loaded.model, loaded.tokenizer, job.algorithm, temperature=job.sampling.temperature)
-            if spec.resume_from is not None:
+            primary = spec.home != "rollout"
+            trainer = TorchTrainer(
+                loaded.model,
+                loaded.tokenizer,
+                job.algorithm,
+                temperature=job.sampling.temperature,
+                optimizer=primary,
+                deterministic=job.schedule.deterministic,
+            )
+            if spec.resume_from is not None and primary:
                 trainer.load(spec.resume_from)
-            self._model, self._trainer = loaded.model, trainer
-            # it answers with the trainer's own parameters, which is what is evaluated
-            self._evaluator = self._make_rollouter(loaded)
+            evaluator = self._make_rollouter(loaded, evaluator=True) if primary else None
+            self._train = TrainRole(self._worker, self._transport, trainer, self._task, evaluator)
+            memory["train"] = trainer.nbytes
             if spec.source:
                 version, handle = trainer.version, self._transport.put(trainer.vector())
+                put_aside = self._train.put_aside(handle)
+                kept = trainer.reference_vector()
+                reference = None if kept is None else self._transport.put(kept)
         if spec.rolls:
-            self._rollouter = self._make_rollouter(self._load_model(warm=False))
+            rollouter = self._make_rollouter(self._load_model(warm=False))
+            self._rollout = RolloutRole(self._worker, rollouter, self._task)
+            memory["rollout"] = rollouter.nbytes
         self._worker.emit(
             msg.Ready(
                 training_items=self._task.size,
@@ -64,8 +93,17 @@ class TorchRoles:
                 version=version,
                 handle=handle,
                 notes=notes,
+                memory=memory,
+                rehearsal=self._rehearse(),
+                reference=reference,
+                snapshot=put_aside,
             )
         )
+
+    def _rehearse(self) -> msg.Rehearsal | None:
+        if self._spec.home is None or self._rollout is None or self._train is None:
+            return None
+        return rehearse(self._spec.home, self._rollout, self._train, self._spec.job)
 
     def _load_model(self, *, warm: bool) -> LoadedModel:
         """The job's model; without `warm` the built-in one keeps its random weights, which are about to be replaced."""
@@ -83,9 +121,10 @@ class TorchRoles:
             progress=self._worker.report_progress,
         )
 
-    def _make_rollouter(self, loaded: LoadedModel) -> TransformersRollouter:
+    def _make_rollouter(self, loaded: LoadedModel, *, evaluator: bool = False) -> TransformersRollouter:
         job = self._spec.job
-        return TransformersRollouter(
+        kind = DeterministicRollouter if job.schedule.deterministic and not evaluator else TransformersRollouter
+        return kind(
             loaded.model,
             loaded.tokenizer,
             prompt_of=self._task.prompt,
@@ -96,148 +135,172 @@ class TorchRoles:
             clock=self._worker.now,
         )
 
+    # -- commands -----------------------------------------------------------------------------------------------------
+
     def handle(self, command: msg.Command) -> None:
         match command:
             case msg.LoadWeights():
                 self._load_weights(command)
             case msg.Generate():
-                self._enter_rollout()
-                for request in command.requests:
-                    self.rollouter.add(request)
+                self._note_work()
+                self.rollout.add(command.requests)
             case msg.AbortGroups():
-                groups = tuple(self.rollouter.abort())
-                self._worker.emit(msg.GroupsAborted(groups=groups))
+                self.rollout.abort()
             case msg.TrainChunk():
-                self._train(command)
+                self._note_work()
+                self.train.train(command)
             case msg.Evaluate():
-                self._evaluate(command)
+                self.train.evaluate(command)
             case msg.ShipGradient():
-                self._ship(command)
+                self.train.ship(command.step)
             case msg.FinishStep():
-                self._finish_step(command)
+                self.train.finish_step(command)
             case msg.DiscardStep():
-                self.trainer.discard()
+                self.train.discard()
+            case msg.Restore():
+                self._restore(command)
+            case msg.SetReference():
+                self.train.set_reference(self._transport.get(command.handle))
             case msg.SaveCheckpoint():
-                self._checkpoint(command)
+                self.train.checkpoint(command)
             case msg.SwitchRole():
                 self._switch(command)
+            case msg.BeginLease():
+                self._begin_lease(command)
+            case msg.EndLease():
+                self._end_lease(command)
             case _:
                 raise AssertionError(f"no role handles {command!r}")
 
-    # -- rollouter ----------------------------------------------------------------------------------------------------
+    @property
+    def rollout(self) -> RolloutRole:
+        assert self._rollout is not None, f"device {self._spec.device} has no rollouter role"
+        return self._rollout
 
     @property
-    def rollouter(self) -> TransformersRollouter:
-        assert self._rollouter is not None, f"device {self._spec.device} has no rollouter role"
-        return self._rollouter
+    def train(self) -> TrainRole:
+        assert self._train is not None, f"device {self._spec.device} has no trainer role"
+        return self._train
 
     @property
     def generating(self) -> bool:
-        return self._rollouter is not None and self._rollouter.active_groups > 0
+        return self._rollout is not None and self._rollout.generating
 
     def generate_step(self) -> None:
-        self._enter_rollout()
-        finished = self.rollouter.step()
-        for group in finished:
-            self._worker.ledger.enter("scoring", ref=f"group {group.group_id}")
-            self._score(group)
-
-    def _enter_rollout(self) -> None:
-        self._worker.ledger.enter("rollout", role="primary", version=self.rollouter.version)
-
-    def _score(self, group: FinishedGroup) -> None:
-        try:
-            rewards = [self._task.score(group.item, response.text) for response in group.responses]
-        except RewardFailed as error:
-            sealed = msg.SealedGroup.seal(group, excluded=True)
-            self._worker.emit(msg.GroupExcluded(group=sealed, reason="reward_failed", detail=str(error)))
-            return
-        self._worker.emit(msg.GroupScored(group=msg.SealedGroup.seal(group.with_rewards(rewards))))
+        self.rollout.step()
 
     def _load_weights(self, command: msg.LoadWeights) -> None:
         self._worker.ledger.enter("weight_sync", version=command.version)
         begin = time.perf_counter()
         vector = self._transport.get(command.handle)
-        if self._rollouter is not None and (self._trainer is None or self._in_rollout):
-            self._rollouter.load(vector, command.version)
-        elif self._trainer is not None:
-            assert self._model is not None
-            load_flat(self._model, vector)
+        if self._active == "rollout":
+            self.rollout.load(vector, command.version)
+        else:
+            self.train.take(vector, command.version)
         seconds = time.perf_counter() - begin
         self._worker.emit(msg.WeightsLoaded(version=command.version, seconds=seconds, at=self._worker.now()))
 
-    # -- trainer ------------------------------------------------------------------------------------------------------
-
-    @property
-    def trainer(self) -> TorchTrainer:
-        assert self._trainer is not None, f"device {self._spec.device} has no trainer role"
-        return self._trainer
-
-    def _train(self, command: msg.TrainChunk) -> None:
-        self._worker.ledger.enter(
-            "train", role="primary", version=self.trainer.version, step=command.step, ref=f"chunk {command.chunk_id}"
-        )
+    def _restore(self, command: msg.Restore) -> None:
+        self._worker.ledger.enter("weight_sync", version=command.snapshot.version)
         begin = time.perf_counter()
-        stats = self.trainer.accumulate([group.open() for group in command.groups])
+        self.train.restore(command.snapshot)
         seconds = time.perf_counter() - begin
-        self._worker.emit(msg.ChunkDone(chunk_id=command.chunk_id, step=command.step, stats=stats, seconds=seconds))
+        self._worker.emit(msg.Restored(version=self.train.version, seconds=seconds, at=self._worker.now()))
 
-    def _ship(self, command: msg.ShipGradient) -> None:
-        self._worker.ledger.enter("grad_merge", version=self.trainer.version, step=command.step)
-        gradient = self.trainer.gradient()
-        handle = (self._transport.put(gradient.vector), gradient.tokens)
-        self._worker.emit(msg.GradientShipped(step=command.step, handle=handle))
+    # -- switching ----------------------------------------------------------------------------------------------------
 
-    def _finish_step(self, command: msg.FinishStep) -> None:
-        version = self.trainer.version
-        parts = None
-        if command.gradients:
-            self._worker.ledger.enter("grad_merge", version=version, step=command.step)
-            parts = [Gradient(vector=self._transport.get(h), tokens=tokens) for h, tokens in command.gradients]
-        self._worker.ledger.enter("optimizer", version=version, step=command.step)
-        stats = self.trainer.finish_step(parts)
-        handle, seconds, at = None, 0.0, self._worker.now()
-        if self._spec.train_rank == 0:
-            self._worker.ledger.enter("weight_sync", version=stats.version, step=command.step)
-            begin = time.perf_counter()
-            handle = self._transport.put(self.trainer.vector())
-            seconds = time.perf_counter() - begin
-        self._worker.emit(
-            msg.StepDone(step=command.step, stats=stats, handle=handle, publish_s=seconds, published_at=at)
+    def _begin_lease(self, command: msg.BeginLease) -> None:
+        worker, began_at = self._worker, self._worker.now()
+        assert self._lease is None, f"device {self._spec.device} is under lease {self._lease} already"
+        phases = _Phases()
+        worker.ledger.enter("switch_in", version=command.weights.version, ref=f"lease {command.lease}")
+        if self._spec.home == "rollout":
+            self.rollout.abort()
+            phases.end("drain")
+        else:
+            self.train.ship_if_any(command.step)
+            phases.end("ship")
+            worker.ledger.enter("switch_in", version=command.weights.version, ref=f"lease {command.lease}")
+        vector = self._transport.get(command.weights.handle)
+        phases.end("fetch")
+        if self._spec.home == "rollout":
+            self._active = "train"
+            self.train.take(vector, command.weights.version)
+        else:
+            self._active = "rollout"
+            self.rollout.load(vector, command.weights.version)
+        phases.end("load")
+        self._lease, self._begun = command.lease, False
+        self.rollout.under(command.lease if self._active == "rollout" else None)
+        self.train.under(command.lease if self._active == "train" else None)
+        worker.emit(
+            msg.LeaseReady(
+                lease=command.lease,
+                version=command.weights.version,
+                began_at=began_at,
+                at=worker.now(),
+                phases=phases.seconds,
+            )
         )
 
-    def _evaluate(self, command: msg.Evaluate) -> None:
-        assert self._evaluator is not None
-        self._worker.ledger.enter("evaluate", version=self.trainer.version, step=command.step)
-        items = range(-1 - self._spec.train_rank, -1 - self._task.held_out, -self._spec.train_world)
-        correct, failed = 0.0, 0
-        answer = self._evaluator.greedy if self._spec.job.eval.greedy else self._evaluator.sampled
-        texts = answer([self._task.prompt(item) for item in items], command.prefix)
-        for item, text in zip(items, texts, strict=True):
-            try:
-                correct += self._task.score(item, text)
-            except RewardFailed:
-                failed += 1
-        done = len(items) - failed
-        self._worker.emit(
-            msg.EvalDone(step=command.step, name=command.name, correct=correct, items=done, failed=failed)
+    def _end_lease(self, command: msg.EndLease) -> None:
+        worker, began_at = self._worker, self._worker.now()
+        if self._lease != command.lease:
+            return  # it was called home twice
+        phases = _Phases()
+        ref = f"lease {command.lease}"
+        if self._active == "rollout":
+            worker.ledger.enter("switch_out", version=self.train.version, ref=ref)
+            self.rollout.abort()
+            phases.end("drain")
+            if command.snapshot is not None and command.snapshot.version > self.train.version:
+                self.train.restore(command.snapshot)
+                phases.end("restore")
+            version = self.train.version
+        else:
+            self.train.ship_if_any(command.step)
+            phases.end("ship")
+            worker.ledger.enter("switch_out", version=self.rollout.version, ref=ref)
+            if command.weights is not None and command.weights.version > self.rollout.version:
+                self.rollout.load(self._transport.get(command.weights.handle), command.weights.version)
+                phases.end("load")
+            version = self.rollout.version
+        assert self._spec.home is not None
+        self._active, self._lease = self._spec.home, None
+        self.rollout.under(None)
+        self.train.under(None)
+        worker.emit(
+            msg.LeaseReleased(
+                lease=command.lease, version=version, began_at=began_at, at=worker.now(), phases=phases.seconds
+            )
         )
 
-    def _checkpoint(self, command: msg.SaveCheckpoint) -> None:
-        self._worker.ledger.enter("checkpoint", version=self.trainer.version, step=command.step)
-        self.trainer.save(command.folder)
-        digest = sha256(self.trainer.vector())
-        self._worker.emit(msg.CheckpointSaved(step=command.step, folder=command.folder, params_sha256=digest))
-
-    # -- colocated ----------------------------------------------------------------------------------------------------
+    def _note_work(self) -> None:
+        """The first useful work of a lease begins: its preparation ends here."""
+        if self._lease is not None and not self._begun and not self._worker.lease_ends(self._lease):
+            self._begun = True
+            self._worker.emit(msg.LeaseWorking(lease=self._lease, at=self._worker.now()))
 
     def _switch(self, command: msg.SwitchRole) -> None:
         kind = "switch_out" if command.role == "rollout" else "switch_in"
-        self._worker.ledger.enter(kind, version=self.trainer.version)
-        self._in_rollout = command.role == "rollout"
-        if self._in_rollout:
+        self._worker.ledger.enter(kind, version=self.train.version)
+        self._active = command.role
+        if command.role == "rollout":
             begin = time.perf_counter()
-            self.rollouter.load(self.trainer.vector(), self.trainer.version)
+            self.rollout.load(self.train.vector(), self.train.version)
             seconds = time.perf_counter() - begin
-            loaded = msg.WeightsLoaded(version=self.trainer.version, seconds=seconds, at=self._worker.now())
+            loaded = msg.WeightsLoaded(version=self.train.version, seconds=seconds, at=self._worker.now())
             self._worker.emit(loaded)
+
+
+class _Phases:
+    """Seconds of each part of a switch."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+
+    def end(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = now - self._since
+        self._since = now

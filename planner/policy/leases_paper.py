@@ -53,6 +53,7 @@ def _idle_blocks(state: State, pool: str, parts: Improvements) -> list[Block]:
     if pool == "train":
         free = (None, "optimizer") if parts.prepare_early else (None,)
         busy = {replica.block for replica in state.train if replica.busy not in free}
+        busy |= {block.block for block in state.blocks if block.awaited}
     else:
         busy = {replica.block for replica in state.rollout if replica.in_flight > 0}
     blocks = [block for block in state.blocks if block.pool == pool and block.lease is None]
@@ -144,6 +145,8 @@ def _ends(state: State, parts: Improvements, trainable: int) -> list[Action]:
 
 
 def _rollout_over(state: State, parts: Improvements, block: Block, trainable: int) -> str:
+    if block.awaited:
+        return "an evaluation or a checkpoint waits for its trainers"
     if trainable > 0 or (len(state.step.taken) == state.bound.prompts_per_step and state.closing_since is None):
         return "the trainer has a batch"
     missing = _missing(state)

@@ -100,6 +100,8 @@ class Block:
     """When the lease was granted, or when the block came home."""
     reserved: int = 0
     """Groups of the data order that are kept for its rollouters and not started yet."""
+    awaited: bool = False
+    """An evaluation or a checkpoint of this version waits for its home role: it is not lent, or called home."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,7 @@ def shared_chunks(state: State, queue: tuple[int, ...], now: float, *, batch_com
     # the published rules take full chunks and split the tail between both sides; an even share from the start is better
     lent = any(replica.lease is not None for replica in state.train)
     published = state.arm == "bidirectional_paper" and lent and state.estimates is not None and len(takers) == 1
+    coming = _coming(state)
     for place, replica in enumerate(takers):
         size = min(state.max_chunk_groups, len(queue), -(-open_groups // shares))
         if batch_complete or not replica.chunks:
@@ -80,11 +81,23 @@ def shared_chunks(state: State, queue: tuple[int, ...], now: float, *, batch_com
             tail = len(queue) <= TAIL_CHUNKS * state.max_chunk_groups
             wanted = _tail_split(state, replica, len(queue), now) if tail else len(queue)
             size = min(state.max_chunk_groups, wanted)
+        if coming and replica.chunks:
+            # who works already leaves an even share to those that are about to begin
+            size = min(size, len(queue) - coming * (len(queue) // (trainers + coming)))
         if size == 0:
             break
         chunk, queue = queue[:size], queue[size:]
         chunks.append(chunk_of(state, replica.device, chunk))
     return chunks
+
+
+def _coming(state: State) -> int:
+    """Auxiliary trainers that are preparing."""
+    return sum(
+        block.auxiliaries
+        for block in state.blocks
+        if block.pool == "rollout" and block.lease_state in ("granted", "preparing")
+    )
 
 
 def _tail_split(state: State, puller: TrainReplica, left: int, now: float) -> int:

@@ -31,7 +31,7 @@ def estimates_of(profile: Profile, *, prompts_per_step: int, group_size: int) ->
         rollout_on_train=profile.rollout_on_train,
         train_on_rollout=profile.train_on_rollout,
         full_load_group_s=full_load_group_s(profile, group_size),
-        group_latency_s=longest_tokens(profile.response_tokens, group_size) * token_s,
+        group_latency_s=(longest_tokens(profile.response_tokens, group_size) + rollout.start_tokens) * token_s,
         slot_groups=max(1, rollout.slots // group_size),
         half_groups=rollout.half_batch / group_size,
         optimizer_s=profile.optimizer_s,

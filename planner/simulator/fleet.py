@@ -35,18 +35,10 @@ class Fleet:
         self.closing_ends = 0.0
         """When the step being made is."""
         self.trace = Trace(staleness=setup.staleness, devices=setup.devices)
-        workload = Workload(
-            setup.profile.response_tokens,
-            seed=setup.seed,
-            group_size=setup.group_size,
-            prompts_per_step=setup.prompts_per_step,
-            steps=setup.steps,
-            hint=setup.length_hint,
-        )
         known = estimates or estimates_of(
             setup.profile, prompts_per_step=setup.prompts_per_step, group_size=setup.group_size
         )
-        self.world = World(setup, known, workload)
+        self.world = self._make_world(known)
         self.events: list[tuple[float, int, int, object, int]] = []
         """Heap of (when, number, kind, subject, stamp); one whose subject has another stamp by then does not hold."""
         self.changed: dict[Rollouter, None] = {}
@@ -55,9 +47,17 @@ class Fleet:
         self._count = 0
         drawn = np.random.default_rng([setup.seed, 3]).normal(0.0, setup.profile.noise, NOISES)
         self._noises: list[float] = np.exp(drawn).tolist()
-        self._group_tokens = mean_response_tokens(setup.profile.response_tokens) * setup.group_size
+        tokens = mean_response_tokens(setup.profile.response_tokens) + setup.profile.rollout.start_tokens
+        self._group_tokens = tokens * setup.group_size
         residual = residual_tokens(setup.profile.response_tokens)
         self._residual = tuple(tokens / self._group_tokens for tokens in residual)
+        self._add_home_roles()
+
+    def _make_world(self, estimates: Estimates) -> World:
+        return World(self.setup, estimates, Workload.of(self.setup))
+
+    def _add_home_roles(self) -> None:
+        setup = self.setup
         for device in range(0, setup.rollout_devices, setup.rollout_replica_size):
             self.add_rollouter(device, lease=None)
         for device in range(setup.rollout_devices, setup.devices, setup.train_replica_size):
@@ -78,19 +78,24 @@ class Fleet:
         """Tokens per second of a rollouter with this version, in the limit of a large batch."""
         return self.setup.profile.rollout.tokens_per_s / self.noise(ROLLOUT_NOISE, device * 1009 + version)
 
-    def add_rollouter(self, device: int, *, lease: int | None) -> None:
-        """A replica takes the rollouter role with the newest version."""
+    def add_rollouter(self, device: int, *, lease: int | None, copies: int = 1) -> None:
+        """A replica takes the rollouter role with the newest version.
+
+        `copies`: so many replicas side by side, their sequences evenly spread, are one with as many times the speed,
+        slots and half batch: each of b sequences runs at R / (b / copies + h).
+        """
         speed, lengths = self.setup.profile.rollout, self.setup.profile.response_tokens
         self.world.rollouters[device] = Rollouter(
             device=device,
-            devices=self.setup.rollout_replica_size,
+            devices=copies * self.setup.rollout_replica_size,
             block=self.world.block_of(device),
             lease=lease,
             version=self.world.published,
-            rate=self.rate(device, self.world.published),
-            half=speed.half_batch,
+            rate=copies * self.rate(device, self.world.published),
+            half=copies * speed.half_batch,
             resume_tokens=speed.resume_tokens,
-            slots=speed.slots,
+            start_tokens=speed.start_tokens,
+            slots=copies * speed.slots,
             group_size=self.setup.group_size,
             in_flight_updates=self.setup.staleness > 0,
             residual=self._residual,

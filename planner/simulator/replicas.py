@@ -56,6 +56,7 @@ class Rollouter:
         "resume_tokens",
         "slots",
         "stamp",
+        "start_tokens",
         "unfinished",
         "version",
         "view",
@@ -72,6 +73,7 @@ class Rollouter:
         rate: float,
         half: float,
         resume_tokens: float,
+        start_tokens: float,
         slots: int,
         group_size: int,
         in_flight_updates: bool,
@@ -81,7 +83,7 @@ class Rollouter:
     ) -> None:
         self.device, self.devices, self.block, self.lease, self.version = device, devices, block, lease, version
         self.rate, self.half, self.resume_tokens = rate, half, resume_tokens
-        self.slots, self.group_size = slots, group_size
+        self.start_tokens, self.slots, self.group_size = start_tokens, slots, group_size
         self.in_flight_updates = in_flight_updates
         self.residual, self.residual_step = residual, residual_step
         self.groups: dict[int, Group] = {}
@@ -128,7 +130,9 @@ class Rollouter:
             group.left = []
             group.resumed += 1
         else:
-            lengths = [(float(tokens), 0.0) for tokens in group.responses]
+            # until its prompt is computed it has less than no token
+            start = self.start_tokens
+            lengths = [(tokens + start, -start) for tokens in group.responses]
             group.version = self.version
         for length, done in lengths:
             heappush(queue, (progress + length, group_id, progress - done))
@@ -170,7 +174,10 @@ class Rollouter:
         kept = []
         for entry in self._queue:
             if entry[1] in out:
-                left[entry[1]].append((max(entry[0] - self._progress, ROUNDING), self._progress - entry[2]))
+                # what is missing of its prompt is computed by whoever continues it, as part of resuming
+                done = max(0.0, self._progress - entry[2])
+                tokens = entry[0] - max(self._progress, entry[2])
+                left[entry[1]].append((max(tokens, ROUNDING), done))
                 self._starts -= entry[2]
             else:
                 kept.append(entry)

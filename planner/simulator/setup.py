@@ -53,8 +53,16 @@ class Setup:
     """least virtual time between two decisions; 0: at every decision point"""
     revoke_at: tuple[float, ...] = ()
     """virtual seconds at which an operator takes back every lease"""
+    recorded: tuple[tuple[int, ...], ...] | None = None
+    """response tokens of a real run's groups by place in the data order, used over and over beyond their end; None:
+    lengths are drawn from the profile"""
 
     def __post_init__(self) -> None:
+        if self.recorded is not None:
+            self._check_recorded(self.recorded)
+        if self.colocated:
+            self._check_colocated()
+            return
         for name, devices, size in (
             ("rollout", self.rollout_devices, self.rollout_replica_size),
             ("train", self.train_devices, self.train_replica_size),
@@ -65,6 +73,39 @@ class Setup:
             raise ValueError(
                 f"rollout slots must hold a group of {self.group_size} responses, got {self.profile.rollout.slots}"
             )
+
+    def _check_recorded(self, recorded: tuple[tuple[int, ...], ...]) -> None:
+        if not recorded:
+            raise ValueError("recorded lengths must be those of at least 1 group, got none")
+        for place, lengths in enumerate(recorded):
+            if len(lengths) != self.group_size or min(lengths) < 1:
+                raise ValueError(
+                    f"every recorded group must have {self.group_size} responses of at least 1 token, group {place} "
+                    f"has {lengths}"
+                )
+
+    def _check_colocated(self) -> None:
+        size, part = self.train_replica_size, self.rollout_replica_size
+        if self.train_devices:
+            raise ValueError(f"arm colocated has one pool: train_devices must be 0, got {self.train_devices}")
+        if size % part:
+            raise ValueError(
+                f"arm colocated needs a train replica size that is a multiple of the rollout replica size {part}, got "
+                f"{size}"
+            )
+        if self.devices < size or self.devices % size:
+            raise ValueError(f"{self.devices} devices are no multiple of the train replica size {size}")
+        if self.staleness or self.streaming or self.failures or self.revoke_at:
+            raise ValueError("arm colocated is on-policy, takes whole batches and has no blocks that could fail")
+        if self.slot_groups * (size // part) < 1:
+            raise ValueError(
+                f"rollout slots must hold a group of {self.group_size} responses, got {self.profile.rollout.slots}"
+            )
+
+    @property
+    def colocated(self) -> bool:
+        """No pools: every device has both roles in turn; `rollout_devices` are all of them."""
+        return self.arm == "colocated"
 
     @property
     def devices(self) -> int:
@@ -90,6 +131,8 @@ class Setup:
     @property
     def lendable(self) -> bool:
         """Each pool can host whole replicas of the other role (hot-switch compatible, design section 6)."""
+        if self.colocated:
+            return False
         return self.rollout_devices % self.block_size == 0 and self.train_devices % self.block_size == 0
 
     def with_free_switches(self) -> Setup:

@@ -251,18 +251,24 @@ class Simulator(Fleet):
         self.changed[replica] = None
         return replica
 
+    def _closing_s(self) -> tuple[float, float, float]:
+        """Seconds of merge, optimizer and weight sync of the step being made."""
+        profile = self.setup.profile
+        grad_s = profile.train_on_rollout.grad_s if self.world.step.merges else 0.0
+        return grad_s, profile.optimizer_s, profile.weight_sync_s
+
     def _close_step(self) -> None:
         """Merge, optimizer, weight sync: the primaries that are at home do them together."""
-        world, profile = self.world, self.setup.profile
-        grad_s = profile.train_on_rollout.grad_s if world.step.merges else 0.0
+        world = self.world
+        grad_s, optimizer_s, sync_s = self._closing_s()
         for trainer in world.trainers.values():
             if trainer.lease is None:
                 self.woken(trainer)
                 trainer.changed(busy="optimizer", busy_since=self.now, idle_since=None)
                 self.account(trainer, "grad_merge", grad_s)
-                self.account(trainer, "optimizer", profile.optimizer_s)
-                self.account(trainer, "weight_sync", profile.weight_sync_s)
+                self.account(trainer, "optimizer", optimizer_s)
+                self.account(trainer, "weight_sync", sync_s)
         world.step.closing_since = self.now
         self.lending.step_closes()
-        self.closing_ends = self.now + grad_s + profile.optimizer_s + profile.weight_sync_s
+        self.closing_ends = self.now + grad_s + optimizer_s + sync_s
         self.push(self.closing_ends, STEP, None)

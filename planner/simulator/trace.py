@@ -78,6 +78,8 @@ class Trace:
     """places of the data order whose groups were excluded"""
     refused: Counter[str] = field(default_factory=Counter)
     """direction -> how often its gate was asked and did not admit a lease"""
+    switch_s: list[float] = field(default_factory=list)
+    """seconds of each change of role of the arm without pools"""
     account: Account = field(default_factory=Account)
     actions: list[tuple[float, Action]] = field(default_factory=list)
     """when and what was decided; empty unless it was asked for"""

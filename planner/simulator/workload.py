@@ -1,10 +1,14 @@
-"""The work of a simulated run: response lengths by place in the data order, the same for every arm and schedule."""
+"""The work of a simulated run: response lengths by place in the data order, the same for every arm and schedule.
+
+Drawn from a profile, or those of a real run, so that another arm or partition is played on the very same work.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from planner.profile import Lengths
+from planner.simulator.setup import Setup
 
 
 class Workload:
@@ -27,9 +31,12 @@ class Workload:
         prompts_per_step: int,
         steps: int,
         hint: float | None = None,
+        recorded: tuple[tuple[int, ...], ...] | None = None,
     ) -> None:
-        """`hint`: correlation between the log of the expected length of a group and that of its real one."""
+        """`hint`: correlation between the log of the expected length of a group and that of its real one.
+        `recorded`: lengths to use as they are, over and over, instead of drawing any."""
         self._hint = hint
+        self._recorded = recorded
         self._expected: dict[int, list[float]] = {}
         self._lengths = lengths
         self._seed = seed
@@ -40,8 +47,23 @@ class Workload:
         self._blocks: dict[int, list[list[int]]] = {}
         self._noise = np.random.default_rng([seed, 1])
 
+    @classmethod
+    def of(cls, setup: Setup) -> Workload:
+        """The work of a run."""
+        return cls(
+            setup.profile.response_tokens,
+            seed=setup.seed,
+            group_size=setup.group_size,
+            prompts_per_step=setup.prompts_per_step,
+            steps=setup.steps,
+            hint=setup.length_hint,
+            recorded=setup.recorded,
+        )
+
     def group(self, place: int) -> list[int]:
         """Response tokens of the group at this place of the data order."""
+        if self._recorded is not None:
+            return list(self._recorded[place % len(self._recorded)])
         block, within = divmod(place, self._per_step)
         if block not in self._blocks:
             self._blocks[block] = self._draw(block)

@@ -9,8 +9,9 @@ from typing import Any
 
 from engine.config import dump_job, parse_job
 from storage.paths import DataDir
-from storage.records import DeviceRow, DeviceState, EvalRow, GroupRow, LogRow, Span, StepRow
+from storage.records import DeviceRow, DeviceState, EvalRow, GroupRow, LeaseRow, LogRow, Span, StepRow
 from storage.writer import TelemetryWriter
+from tests.app.fake_lending import decisions_about, lend, numbered
 
 ENGINE = "engine-1"
 NOW = 1_790_000_000.0
@@ -51,9 +52,11 @@ def write_run(
     pools: tuple[int, int] = (1, 1),
     seed: int = 0,
     spans: bool = True,
+    lending: bool = False,
     **fields: Any,
 ) -> None:
-    """A run whose last step ended just before `now`, with everything that an engine reports about one."""
+    """A run whose last step ended just before `now`, with everything that an engine reports about one. lending: half
+    of its idle time is lent."""
     rng = random.Random(seed)
     devices = sum(pools)
     start = now - steps * step_s - 1.0
@@ -93,8 +96,16 @@ def write_run(
         ],
     )
     if spans:
+        leases: list[LeaseRow] = []
         for device in range(devices):
-            writer.spans(list(_spans(run_id, device, device < pools[0], start, steps, step_s, rng)))
+            lived = list(_spans(run_id, device, device < pools[0], start, steps, step_s, rng))
+            if lending:
+                lived, lent = lend(lived, rng)
+                leases += lent
+            writer.spans(lived)
+        leases = numbered(leases)
+        writer.leases(leases)
+        writer.decisions(decisions_about(leases))
         if not ended:
             writer.device_states(run_id, [_open(d, d < pools[0], now, steps) for d in range(devices)])
     for step in range(1, steps + 1):

@@ -8,9 +8,16 @@ import pytest
 
 from app.attention import attention
 from app.clock import PageClock
-from storage.records import DeviceRow, EngineRow, RunRow, StepRow
+from storage.records import DeviceRow, EngineRow, LeaseOutcome, RunRow, StepRow
 
 DEVICES = [DeviceRow(device=0, node="n", pool="rollout"), DeviceRow(device=1, node="n", pool="train")]
+
+
+OFF = "Off for 20 windows: the last 9 leases lost 0.31 s on average"
+
+
+def lost(judged: int, lost: int, direction: str = "rollout_on_train") -> dict[str, LeaseOutcome]:
+    return {direction: LeaseOutcome(in_out_median_s=0.5, judged=judged, paid_off=judged - lost, lost=lost)}
 
 
 def make_step(**fields: Any) -> StepRow:
@@ -33,6 +40,7 @@ def cards(
     train: dict[str, float] | None = None,
     steps: list[StepRow] | None = None,
     engine: EngineRow | None = None,
+    outcomes: dict[str, LeaseOutcome] | None = None,
 ) -> dict[str, str]:
     values: dict[str, Any] = {"run_id": "r", "state": "running", "kind": "cpu", "staleness": 1.0, "engine_id": "e"}
     row = RunRow(**{**values, **(run or {})})
@@ -43,6 +51,7 @@ def cards(
         devices=DEVICES,
         recent={0: rollout or {}, 1: train or {}},
         steps=steps or [],
+        outcomes=outcomes or {},
         clock=PageClock(),
     )
     return {card.key: f"{card.title} | {card.text}" for card in found}
@@ -71,6 +80,27 @@ def cards(
             "reward_fell",
             "from 0.40 to 0.10 since step 20",
         ),
+        (
+            {"run": {"guards": {"train_on_rollout": OFF}}},
+            "guard_train_on_rollout",
+            "rollouter's devices train | " + OFF,
+        ),
+        (
+            {"run": {"arm": "bidirectional", "guards": {"train_on_rollout": OFF}}},
+            "guard_train_on_rollout",
+            "launch with arm rollout_on_train, which lends only the other way",
+        ),
+        (
+            {"run": {"arm": "train_on_rollout", "guards": {"train_on_rollout": OFF}}},
+            "guard_train_on_rollout",
+            "launch with arm no_borrow, which lends nothing",
+        ),
+        (
+            {"outcomes": lost(9, 4)},
+            "lost_time_rollout_on_train",
+            "4 of 9 measured leases lost time: trainer's devices generate",
+        ),
+        ({"outcomes": lost(9, 4), "run": {"state": "finished"}}, "lost_time_rollout_on_train", "train_on_rollout"),
         ({"run": {"excluded": {"reward_failed": 3}}}, "excluded", "3 groups excluded"),
         ({"engine": EngineRow(engine_id="e", spans_dropped=1234)}, "dropped", "1,234 raw spans"),
         ({"run": {"state": "failed", "error": "device 1 died"}, "steps": [make_step()]}, "failed", "device 1 died"),
@@ -100,6 +130,9 @@ def test_a_finding_is_a_card_with_its_number(given: dict[str, Any], key: str, sa
         {"run": {"state": "finished", "ledger": {"ok": True, "problems": []}}},
         {"run": {"state": "finished"}, "rollout": {"idle_staleness_cap": 10.0}},
         {"run": {"state": "finished"}, "engine": EngineRow(engine_id="e", spans_dropped=9)},
+        {"outcomes": lost(9, 3)},
+        {"outcomes": lost(3, 3)},
+        {"run": {"state": "finished", "guards": {"train_on_rollout": OFF}}},
     ],
     ids=[
         "nothing",
@@ -109,6 +142,9 @@ def test_a_finding_is_a_card_with_its_number(given: dict[str, Any], key: str, sa
         "checked",
         "over",
         "dropped by another run",
+        "a third of the leases lost time",
+        "too few leases to tell",
+        "a guard of a run that is over",
     ],
 )
 def test_what_is_well_is_silent(given: dict[str, Any]) -> None:

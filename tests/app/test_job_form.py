@@ -116,7 +116,7 @@ def test_a_text_that_is_no_mapping_cannot_be_a_form(text: str) -> None:
         ("task.params={a: null}", "task.params", ""),
         ("devices.rollout_slots=4", "devices.rollout_slots", "cannot hold one group"),
         ("devices.count=8", "devices.count", "2 cores"),
-        ("schedule.arm=bidirectional", "schedule.arm", "does not run live yet; available: no_borrow, colocated"),
+        ("schedule.arm=greedy", "schedule.arm", "must be one of no_borrow, colocated, rollout_on_train"),
     ],
 )
 def test_a_problem_stands_beside_its_field(setting: str, path: str, says: str) -> None:
@@ -164,7 +164,7 @@ def test_every_preset_is_a_job_and_the_demo_comes_first() -> None:
 def test_a_job_that_is_only_there_to_be_simulated_is_no_preset_and_one_with_a_mistake_is(tmp_path: Path) -> None:
     assert (JOBS_DIR / "simulated_16.yaml").is_file()
     assert preset("simulated_16") is None
-    (tmp_path / "simulated.yaml").write_text("schedule: {arm: bidirectional}")
+    (tmp_path / "simulated.yaml").write_text("devices: {kind: emulated}")
     (tmp_path / "mistaken.yaml").write_text("schedule: {arm: bidirectionl}")
     (tmp_path / "good.yaml").write_text("name: good")
     (tmp_path / "demo.yaml").write_text("name: demo")

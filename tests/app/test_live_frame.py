@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from app.key_figures import total
+from app.lending import SHOWN_DECISIONS
 from app.live_frame import Frame, View, read_frame
 from storage.paths import DataDir
 from storage.reader import TelemetryReader
+from tests.app.fake_lending import make_decision
 from tests.app.fake_run import NOW, open_writer, write_engine, write_folder, write_run
 
 
@@ -122,3 +124,39 @@ def test_raw_spans_that_retention_deleted_are_read_as_rollups(tmp_path: Path) ->
     frame = frame_of(folder, view=View(window_s=None))
     assert frame.plan.source == "rollup"
     assert frame.seconds.sum() == pytest.approx(2 * 160.0, abs=4.0)
+
+
+def test_leases_are_marked_in_the_window_that_is_drawn_and_counted_over_the_run(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, steps=100, lending=True, arm="bidirectional")
+    whole = frame_of(folder, view=View(window_s=None)).lending
+    last = frame_of(folder, view=View(window_s=60.0)).lending
+    with TelemetryReader(folder.telemetry_db) as reader:
+        stored = reader.leases("demo-0001")
+    assert len(whole.marked) == len(stored) > 2 * len(last.marked) > 0
+    assert all(lease.released_at is not None and lease.released_at >= NOW - 61 for lease in last.marked)
+    assert last.counts == whole.counts
+    assert sum(counts["admitted"] for counts in last.counts.values()) == len(stored)
+    assert len(last.decisions) == SHOWN_DECISIONS
+    assert {d.lease for d in last.decisions if d.lease} == set(last.leases)
+
+
+@pytest.mark.parametrize(
+    ("state", "later_s", "counted"),
+    [("running", 1.0, 0), ("running", 4.0, 1), ("finished", 1.0, 1)],
+    ids=["young sums are kept", "old ones are read again", "a run that is over is counted for good"],
+)
+def test_sums_over_leases_are_not_counted_every_second(
+    tmp_path: Path, state: str, later_s: float, counted: int
+) -> None:
+    folder = write_folder(tmp_path, arm="bidirectional")
+    first = frame_of(folder)
+    writer = open_writer(folder, NOW)
+    writer.decisions([make_decision()])
+    writer.run("demo-0001", state=state)
+    writer.close()
+    with TelemetryReader(folder.telemetry_db) as reader:
+        run = reader.run("demo-0001")
+        assert run is not None
+        lending = read_frame(reader, run, View(window_s=300.0), now=NOW + later_s, last=first).lending
+    assert lending.counts["rollout_on_train"]["refused"] == counted
+    assert len(lending.decisions) == 1

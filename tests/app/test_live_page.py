@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from engine.config import dump_job, parse_job
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
-from tests.app.fake_run import open_writer, write_engine, write_folder, write_run
+from tests.app.fake_lending import make_decision, make_lease
+from tests.app.fake_run import JOB, open_writer, write_engine, write_folder, write_run
 
 MAIN = str(Path(__file__).parents[2] / "app" / "main.py")
 TIMEOUT_S = 30.0
@@ -199,6 +201,69 @@ def test_the_ledgers_check_is_shown_when_a_run_is_over(folder: DataDir, ledger: 
 def test_a_run_that_is_not_real_is_labelled(folder: DataDir) -> None:
     write(folder, kind="emulated", pools=(24, 8), steps=6)
     assert "EMULATED" in words(show())
+
+
+def tables(page: AppTest) -> str:
+    """The HTML that the page writes itself."""
+    return "\n".join(part.proto.body for part in page.get("html"))
+
+
+def test_decisions_are_listed_with_what_their_leases_brought(folder: DataDir) -> None:
+    write(folder, arm="bidirectional", pools=(2, 2), steps=20, lending=True)
+    page = show()
+    assert "**Decisions** · the newest 20" in words(page)
+    assert "**trainer's devices generate** · " in words(page)
+    assert " delivered · median C\\_in + C\\_out " in words(page)
+    assert "rollouter&#x27;s devices train" in tables(page)
+    assert tables(page).count("<tr>") == 2 + 20
+    assert "wins " in tables(page)
+
+
+def test_an_arm_that_never_lends_says_so(folder: DataDir) -> None:
+    write(folder)
+    page = show()
+    assert "Arm no\\_borrow lends nothing" in words(page)
+    assert "<tr>" not in tables(page)
+
+
+@pytest.mark.parametrize(
+    ("state", "says"), [("running", "Nothing decided yet."), ("finished", "Nothing was decided in this run.")]
+)
+def test_a_run_that_may_lend_and_has_not_decided_says_so(folder: DataDir, state: str, says: str) -> None:
+    write(folder, arm="bidirectional", state=state)
+    assert says in words(show())
+
+
+def test_of_five_hundred_decisions_the_newest_twenty_are_shown_and_all_are_counted(folder: DataDir) -> None:
+    write(folder, arm="bidirectional")
+    now = time.time()
+    writer = open_writer(folder, now)
+    writer.decisions([make_decision(id=i, at=now, step=i, reason=f"Reason <{i}>. " * 30) for i in range(1, 501)])
+    writer.leases([make_lease(lease=i, granted_at=now - 60, released_at=now - 59) for i in range(1, 301)])
+    writer.close()
+    page = show()
+    assert "300 admitted · 500 refused · 300 delivered" in words(page)
+    assert tables(page).count("<tr>") == 2 + 20
+    assert "Reason &lt;500&gt;." in tables(page)
+    assert "Reason &lt;480&gt;." not in tables(page)
+
+
+def test_a_guard_and_leases_that_lose_time_need_attention(folder: DataDir) -> None:
+    write(folder, arm="bidirectional", guards={"train_on_rollout": "Off for 20 windows: they lost 0.3 s."})
+    writer = open_writer(folder, time.time())
+    writer.leases([make_lease(lease=i, measured_gain_s=-0.1 if i < 4 else 0.1) for i in range(8)])
+    writer.close()
+    said = words(show())
+    assert "The guard switched a direction off\\: rollouter's devices train" in said
+    assert said.count("Off for 20 windows\\: they lost 0.3 s.") == 2, "in its card and above the table"
+    assert "4 of 8 measured leases lost time\\: trainer's devices generate" in said
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_deterministic_run_has_a_badge(folder: DataDir, deterministic: bool) -> None:
+    job = parse_job(JOB.replace("staleness: 1.0", f"staleness: 1.0, deterministic: {str(deterministic).lower()}"))
+    write(folder, job=dump_job(job))
+    assert ("deterministic" in words(show())) == deterministic
 
 
 def test_a_broken_database_is_named(folder: DataDir) -> None:

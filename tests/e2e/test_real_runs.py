@@ -142,15 +142,35 @@ def test_a_second_job_waits_for_the_devices_and_can_be_taken_out_of_the_queue(en
     assert not engine.data.checkpoints(first).exists()
 
 
-def test_a_dead_worker_fails_its_run_with_the_cause_and_the_next_run_works(engine):
-    run_id = engine.launch(small_job("algorithm.steps=2000"))
+def test_a_dead_worker_without_pools_fails_its_run_with_the_cause_and_the_next_run_works(engine):
+    run_id = engine.launch(
+        small_job("algorithm.steps=2000", "schedule.arm=colocated", "devices.partition=auto", "eval.every_steps=0")
+    )
     engine.wait_steps(run_id, 1)
     with engine.reader() as reader:
-        victim = next(device for device in reader.devices(run_id) if device.pool == "rollout")
+        victim = reader.devices(run_id)[0]
     os.kill(victim.pid, signal.SIGKILL)
     row = engine.wait_state(run_id, "failed")
-    assert row.error.startswith("The worker of device 0 (rollout) is gone:")
+    assert row.error.startswith("The worker of device 0 (both roles) is gone:")
     engine.finish(engine.launch(small_job("algorithm.steps=2")))
+
+
+def test_a_dead_worker_of_a_pool_is_replaced_and_the_ledger_says_when_nothing_lived(engine):
+    run_id = engine.launch(small_job("algorithm.steps=60", "eval.every_steps=0", "checkpoint.every_steps=0"))
+    engine.wait_steps(run_id, 5)
+    with engine.reader() as reader:
+        victim = next(device for device in reader.devices(run_id) if device.pool == "train")
+    os.kill(victim.pid, signal.SIGKILL)
+    result = engine.finish(run_id)
+    assert_groups_are_right(engine, run_id, steps=60)
+    assert result["deaths"] == 1
+    assert result["ledger"]["max_gap_fraction"] <= 0.005
+    with engine.reader() as reader:
+        dead = [span for span in reader.spans(run_id, 0, 2e10) if span.cause == "failure"]
+        assert {span.device for span in dead} == {victim.device}
+        texts = [row.text for row in reader.logs(run_id, limit=500)]
+    assert any("Another one is started in its place" in text for text in texts)
+    assert any(text.endswith("works again.") for text in texts)
 
 
 def test_a_killed_engine_leaves_an_interrupted_run_that_resumes_without_losing_or_repeating_a_prompt(engine):

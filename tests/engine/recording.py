@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.worker import messages as msg
+from storage.records import DecisionRow, LeaseRow, StateRow
 
 
 @dataclass
@@ -15,12 +16,18 @@ class RecordingRecorder:
 
     run_id: str = "run"
     columns: dict[str, Any] = field(default_factory=dict)
-    states: list[str] = field(default_factory=list)
+    run_states: list[str] = field(default_factory=list)
     logs: list[str] = field(default_factory=list)
     causes: dict[int, str | None] = field(default_factory=dict)
     steps: list[tuple[Any, Any]] = field(default_factory=list)
     excluded_groups: list[Any] = field(default_factory=list)
     evals: list[tuple[int, str]] = field(default_factory=list)
+    leases: list[LeaseRow] = field(default_factory=list)
+    """Rows of leases as they were written, one for each change."""
+    decided: list[DecisionRow] = field(default_factory=list)
+    kept: list[StateRow] = field(default_factory=list)
+    """States that were kept with what was decided."""
+    gaps: list[tuple[int, float]] = field(default_factory=list)
 
     behind: int = 0
     """How often `stored` is asked in vain after each receipt, as when the writer is slower than the run."""
@@ -38,7 +45,7 @@ class RecordingRecorder:
     def run(self, **columns: Any) -> None:
         self.columns |= columns
         if "state" in columns:
-            self.states.append(columns["state"])
+            self.run_states.append(columns["state"])
 
     def devices(self, rows: Sequence[Any]) -> None:
         pass
@@ -51,6 +58,18 @@ class RecordingRecorder:
 
     def delivery(self, device: int, delivery: msg.Delivery) -> None:
         pass
+
+    def gap(self, device: int, until: float) -> None:
+        self.gaps.append((device, until))
+
+    def lease(self, row: LeaseRow) -> None:
+        self.leases.append(row)
+
+    def decisions(self, rows: Sequence[DecisionRow]) -> None:
+        self.decided += rows
+
+    def states(self, rows: Sequence[StateRow]) -> None:
+        self.kept += rows
 
     def step(self, step: Any, row: Any) -> None:
         self.steps.append((step, row))

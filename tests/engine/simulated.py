@@ -2,8 +2,8 @@
 
     engine --submit--> (delay) --> inbox --> one command at a time --> events --> (delay) --> `wait`
 
-Each direction keeps the order of one device and nothing else; groups end in any order. No Ray, no torch, no thread, no
-time passes.
+Each direction keeps the order of one device and nothing else; groups end in any order, and a worker may die with all
+that it holds, what it was told and what it had to say included. No Ray, no torch, no thread, no time passes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,13 @@ class Physics:
     tail: float = 0.6
     """Sigma of that tail."""
     chunk_s: float = 0.3
-    """Mean of every trainer command."""
+    """Mean of every trainer command, and of each group of a chunk."""
+    switch_s: float = 0.05
+    """Mean of taking the other role, and of coming back."""
     excluded: float = 0.05
     """Share of groups whose reward fails."""
+    back_s: float = 2.0
+    """Mean of the time from a worker's death until the one in its place is ready."""
 
 
 class Clock:
@@ -78,48 +82,62 @@ class SimulatedWorkers:
     trained: dict[int, list[int]] = field(default_factory=dict)
     """Step -> groups whose gradient went into it."""
     evaluated: list[tuple[int, str, int]] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+    """Version -> the one set of weights that the engine was told of under this number."""
+    shipped: dict[int, set[int]] = field(default_factory=dict)
+    """Step -> groups of the gradients that the engine holds."""
     cpu_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._reports: list[Report] = []
         self.woken = False
+        self.names[self.start_version] = f"v{self.start_version}"
+        self.seed = self.rng.randrange(2**32)
+        """Of what a group's own numbers follow from, whoever generates it."""
 
     def start(self, specs: Sequence[msg.WorkerSpec]) -> None:
         for spec in specs:
-            self.devices[spec.device] = Device(spec, self)
-            self.clock.after(self.delay(), self.devices[spec.device].prepare)
+            again = spec.device in self.devices
+            assert not again or self.devices[spec.device].lost, f"device {spec.device} has a worker"
+            worker = self.devices[spec.device] = Device(spec, self)
+            self.clock.after(self.delay(), worker.begin_life)
+            self.clock.after(0.1 + self.rng.expovariate(1 / self.physics.back_s) if again else 0.1, worker.prepare)
 
     def submit(self, run_id: str, device: int, command: msg.Command) -> None:
         worker = self.devices[device]
         worker.arrival = max(worker.arrival, self.clock.now + self.delay())
-
-        def arrive() -> None:
-            if not (worker.lost or worker.closed):
-                worker.inbox.append(command)
-                worker.work()
-
-        self.clock.at(worker.arrival, arrive)
+        self.clock.at(worker.arrival, lambda: worker.take(command))
 
     def deliver(self, worker: Device, event: msg.Event) -> None:
-        """An event of a worker on its way to the engine."""
+        """An event of a worker on its way to the engine, with the timings and spans until now."""
         worker.delivery = max(worker.delivery, self.clock.now + self.delay())
-        self.clock.at(worker.delivery, lambda: self.report(worker, event))
+        now, decoded, spans = self.clock.now, worker.rollout.take_units(), worker.take_spans()
+        opened = OpenSpan(kind="idle", role=None, version=None, step=None, since=now)
+        delivery = msg.Delivery(events=(event,), spans=spans, open=opened, at=now, decoded=decoded)
+        self.clock.at(worker.delivery, lambda: self.report(worker, delivery))
 
-    def report(self, worker: Device, event: msg.Event) -> None:
+    def report(self, worker: Device, delivery: msg.Delivery) -> None:
         if worker.lost:
             return
-        now = self.clock.now
-        opened = OpenSpan(kind="idle", role=None, version=None, step=None, since=now)
-        delivery = msg.Delivery(events=(event,), spans=(), open=opened, at=now)
+        for event in delivery.events:
+            match event:
+                case msg.GradientShipped(step=step, gradient=gradient):
+                    self.shipped.setdefault(step, set()).update(gradient.handle[3])
+                case msg.StepDone(handle=handle) if handle is not None:
+                    _, version, name = handle
+                    assert version not in self.names, f"version {version} was published twice"
+                    self.names[version] = name
+                    self.trained[event.step] = list(worker.train.trained)
         self._reports.append(Report(run_id=worker.spec.run_id, device=worker.spec.device, delivery=delivery))
 
     def lose(self, device: int, why: str) -> None:
-        """The worker's process dies: what it was told and what it had to say are gone."""
+        """The worker's process dies: what it was told, what it held and what it had to say are gone."""
         worker = self.devices[device]
-        worker.lost = True
-        worker.active.clear()
-        worker.inbox.clear()
-        self._reports.append(Report(run_id="run", device=device, delivery=None, lost=why))
+        if worker.lost:
+            return
+        worker.die()
+        report = Report(run_id="run", device=device, delivery=None, lost=why)
+        self.clock.after(self.delay(), lambda: self._reports.append(report))
 
     def wake(self) -> None:
         """End the present wait without a report, as the service does for its mailbox."""
@@ -151,7 +169,14 @@ class SimulatedWorkers:
     def command_s(self) -> float:
         return self.rng.expovariate(1 / self.physics.chunk_s)
 
-    def group_s(self) -> tuple[float, float]:
-        """Until the first token, and from there to the last."""
-        whole = self.physics.group_s * self.rng.lognormvariate(0, self.physics.tail)
-        return min(whole, self.rng.expovariate(20)), whole
+    def switch_s(self) -> float:
+        return self.rng.expovariate(1 / self.physics.switch_s)
+
+    def trained_s(self) -> float:
+        """One group of a chunk."""
+        return self.physics.chunk_s * self.rng.lognormvariate(0, 0.2)
+
+    def group_s(self, epoch: int, position: int) -> tuple[float, bool]:
+        """Seconds of a group from the first token to the last, and whether its reward fails: whoever generates it."""
+        own = random.Random(f"{self.seed} {epoch} {position}")
+        return self.physics.group_s * own.lognormvariate(0, self.physics.tail), own.random() < self.physics.excluded

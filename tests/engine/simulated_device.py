@@ -1,20 +1,21 @@
 """One simulated worker: what it does with each command, and what it could not do in life.
 
-Starting without weights, training a group of the future or continuing a strictly on-policy group under new weights is
-an AssertionError here.
+    begin_life -> prepare -> one command at a time: the part that is done at once, its time, the rest -> close, or die
+
+Generating while it is a trainer or without weights, a second lease, or a role that it does not have, is an
+AssertionError here; see also its rollouter and its trainer.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.learning.sequences import GroupRequest, PartialGroup
-from engine.learning.stats import ChunkStats, LagStats
-from engine.learning.trainer import StepStats
 from engine.worker import messages as msg
+from engine.worker.ledger import WorkerSpan
+from tests.engine.simulated_rollouter import Rollouter
+from tests.engine.simulated_trainer import Trainer
 
 if TYPE_CHECKING:
     from tests.engine.simulated import SimulatedWorkers
@@ -22,15 +23,7 @@ if TYPE_CHECKING:
 BEGIN = 1_700_000_000.0
 """Unix seconds; floats are as coarse here as they are in life."""
 
-
-@dataclass
-class Running:
-    """A group that a device generates."""
-
-    request: GroupRequest
-    started_at: float
-    version: int | None = None
-    """Set when its first token is sampled."""
+AT_ONCE = (msg.Generate, msg.AbortGroups, msg.DiscardStep, msg.SetReference)
 
 
 class Device:
@@ -41,158 +34,174 @@ class Device:
         self.workers = workers
         self.inbox: deque[msg.Command] = deque()
         self.working: msg.Command | None = None
-        self.active: dict[int, Running] = {}
-        self.version: int | None = None
-        self.trainer_version: int | None = None
-        self.accumulated: list[int] = []
-        self.in_rollout = spec.rolls and not spec.trains
+        self.rollout = Rollouter(self)
+        self.train = Trainer(self, primary=spec.home != "rollout")
+        self.role = spec.home or "train"
+        self.lease: int | None = None
+        self.ending: set[int | None] = set()
+        """Leases whose end waits in the inbox."""
+        self.prepared = False
         self.closed = False
         self.lost = False
         self.arrival = self.delivery = 0.0
+        self._began_at = 0.0
+        self._begun = False
+        self._ticket = 0
+        self._spans: list[WorkerSpan] = []
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> dict[int, Any]:
+        """Groups that it generates."""
+        return self.rollout.active
 
     @property
     def idle(self) -> bool:
-        return not (self.inbox or self.working or self.active or self.closed)
+        return self.prepared and not (self.inbox or self.working or self.active or self.closed)
+
+    def begin_life(self) -> None:
+        if not self.lost:
+            self.emit(msg.Started(pid=1000 + self.spec.device, at=self.workers.clock.now))
 
     def prepare(self) -> None:
-        self.emit(msg.Started(pid=1000 + self.spec.device, at=self.workers.clock.now))
-        version = self.workers.start_version if self.spec.source else None
-        if self.spec.source:
-            self.trainer_version = version
-        items = self.spec.job.task.items
-        handle = None if version is None else ("weights", version)
-        self.emit(msg.Ready(training_items=items, held_out_items=8, version=version, handle=handle, notes=()))
+        if self.lost or self.closed:
+            return
+        self.prepared = True
+        workers, spec = self.workers, self.spec
+        version = workers.start_version if spec.source else None
+        weights = snapshot = None
+        if version is not None:
+            name = workers.names[version]
+            self.train.take(version, name)
+            weights = ("weights", version, name)
+            moments = ("moments", version, name)
+            snapshot = msg.SnapshotHandle(
+                version=version, weights=weights, moments=moments, optimizer_steps=version, folder=None
+            )
+        switch_s = workers.physics.switch_s
+        lendable = spec.home is not None and spec.rolls and spec.trains
+        self.emit(
+            msg.Ready(
+                training_items=spec.job.task.items,
+                held_out_items=8,
+                version=version,
+                handle=weights,
+                notes=(),
+                memory={"train": 1},
+                rehearsal=msg.Rehearsal(in_s=switch_s, out_s=switch_s, grad_s=0.01) if lendable else None,
+                snapshot=snapshot,
+            )
+        )
+        self.work()
+
+    def die(self) -> None:
+        self.lost = True
+        self.active.clear()
+        self.inbox.clear()
 
     def emit(self, event: msg.Event) -> None:
         self.workers.deliver(self, event)
 
-    def work(self) -> None:
-        if self.working is None and self.inbox:
-            self.working = self.inbox.popleft()
-            fast = isinstance(self.working, msg.Generate | msg.AbortGroups | msg.DiscardStep)
-            self.workers.clock.after(0.0 if fast else self.workers.command_s(), self.finish)
+    def span(self, kind: str, seconds: float) -> None:
+        """Auxiliary work that has just ended."""
+        now = self.workers.clock.now
+        span = WorkerSpan(
+            t0=now - seconds, t1=now, kind=kind, role="auxiliary", version=0, step=None, cpu_s=seconds / 2, ref=None
+        )
+        self._spans.append(span)
 
-    def finish(self) -> None:
-        if self.lost:
+    def take_spans(self) -> tuple[WorkerSpan, ...]:
+        spans, self._spans = tuple(self._spans), []
+        return spans
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    def take(self, command: msg.Command) -> None:
+        """A command arrives."""
+        if self.lost or self.closed:
+            return
+        self.inbox.append(command)
+        if isinstance(command, msg.EndLease):
+            self.ending.add(command.lease)
+            if command.revoke and isinstance(self.working, msg.TrainChunk) and self.train.lease == command.lease:
+                self._end_at(self.train.revoke())
+        if isinstance(command, msg.Shutdown) and not self.prepared:
+            self.close(command)
+        self.work()
+
+    def work(self) -> None:
+        if self.prepared and self.working is None and self.inbox:
+            command = self.working = self.inbox.popleft()
+            self._began_at = self.workers.clock.now
+            self._end_at(self._began_at + self._begin(command))
+
+    def _begin(self, command: msg.Command) -> float:
+        """The part that is done at once; returns the seconds of the whole."""
+        match command:
+            case msg.TrainChunk():
+                self._note_work()
+                return self.train.begin(command)
+            case msg.BeginLease():
+                self._leave_home(command)
+                return self.workers.switch_s()
+            case msg.EndLease():
+                self._leave_lease(command)
+                return self.workers.switch_s()
+            case _:
+                return 0.0 if isinstance(command, AT_ONCE) else self.workers.command_s()
+
+    def delay(self, seconds: float) -> None:
+        """What it does takes so much longer from now on."""
+        self._end_at(self.workers.clock.now + seconds)
+
+    def _end_at(self, time: float) -> None:
+        self._ticket += 1
+        ticket = self._ticket
+        self.workers.clock.at(time, lambda: self._finish(ticket))
+
+    def _finish(self, ticket: int) -> None:
+        if self.lost or ticket != self._ticket:
             return
         command, self.working = self.working, None
         HANDLERS[type(command)](self, command)
         self.work()
 
-    # -- rollouter ----------------------------------------------------------------------------------------------------
-
     def generate(self, command: msg.Generate) -> None:
-        assert self.in_rollout, f"device {self.spec.device} is a trainer now and was asked to generate"
-        assert self.version is not None, f"device {self.spec.device} was asked to generate without weights"
-        for request in command.requests:
-            assert request.group_id not in self.active
-            self.active[request.group_id] = Running(request, self.workers.clock.now)
-            first, rest = self.workers.group_s()
-            self.workers.clock.after(first, lambda i=request.group_id: self.first_token(i))
-            self.workers.clock.after(first + rest, lambda i=request.group_id: self.end_group(i))
-        slots = self.spec.job.devices.rollout_slots // self.spec.job.algorithm.group_size
-        assert len(self.active) <= slots, f"device {self.spec.device} holds {len(self.active)} groups of {slots}"
-
-    def first_token(self, group_id: int) -> None:
-        if group_id in self.active:
-            self.active[group_id].version = self.version
-
-    def end_group(self, group_id: int) -> None:
-        group = self.active.pop(group_id, None)
-        if group is None:
-            return  # taken back
-        sealed = sealed_group(group, self.workers.clock.now)
-        if self.workers.rng.random() < self.workers.physics.excluded:
-            self.emit(msg.GroupExcluded(group=sealed, reason="reward_failed", detail="no answer could be read"))
-        else:
-            self.emit(msg.GroupScored(group=sealed))
-
-    def abort(self, command: msg.AbortGroups) -> None:
-        groups = tuple(partial_group(group) for group in self.active.values())
-        self.active.clear()
-        self.emit(msg.GroupsAborted(groups=groups))
+        assert self.role == "rollout", f"device {self.spec.device} is a trainer now and was asked to generate"
+        self._note_work()
+        assert self.rollout.name == self.workers.names[self.rollout.held], "weights that the engine does not know"
+        self.rollout.add(command.requests)
 
     def load_weights(self, command: msg.LoadWeights) -> None:
-        assert command.handle == ("weights", command.version)
-        if self.spec.trains and not self.in_rollout:
-            assert self.trainer_version is None, "a trainer takes weights once, at the start"
-            self.trainer_version = command.version
+        kind, version, name = command.handle
+        assert (kind, version) == ("weights", command.version)
+        if self.role == "rollout":
+            held = self.rollout.version
+            assert held is None or version > held, f"device {self.spec.device} loads {version} over {held}"
+            self.rollout.load(version, name)
         else:
-            asked = self.spec.job.schedule.in_flight_updates
-            for group in self.active.values():
-                assert group.request.bound > 0, f"group {group.request.group_id} of bound 0 got new weights in flight"
-                assert asked is not False, f"group {group.request.group_id} was to end under the weights it began with"
-            assert self.version is None or command.version > self.version, "weights only get newer"
-            self.version = command.version
-        self.emit(msg.WeightsLoaded(version=command.version, seconds=0.01, at=self.workers.clock.now))
+            self.train.take(version, name)
+        self.emit(msg.WeightsLoaded(version=version, seconds=0.01, at=self.workers.clock.now))
 
-    # -- trainer ------------------------------------------------------------------------------------------------------
+    def restore(self, command: msg.Restore) -> None:
+        assert self.role == "train", f"device {self.spec.device} is a rollouter now and was asked to restore"
+        self.train.restore(command.snapshot)
+        self.emit(msg.Restored(version=command.snapshot.version, seconds=0.01, at=self.workers.clock.now))
 
-    def check_step(self, number: int) -> None:
-        assert self.trainer_version is not None, f"trainer {self.spec.device} has no weights"
-        assert not self.in_rollout, f"device {self.spec.device} is a rollouter now and was asked to train"
-        assert number == self.trainer_version + 1, f"step {number} was asked at version {self.trainer_version}"
-
-    def train(self, command: msg.TrainChunk) -> None:
-        self.check_step(command.step)
-        assert self.trainer_version is not None
-        assert command.groups, "an empty chunk"
-        lags = [self.trainer_version - group.version for group in command.groups]
-        assert min(lags) >= 0, "a group of the future"
-        self.accumulated += [group.group_id for group in command.groups]
-        by_lag = {lag: LagStats(groups=lags.count(lag), tokens=4 * lags.count(lag)) for lag in set(lags)}
-        stats = ChunkStats(
-            groups=len(lags), responses=2 * len(lags), prompt_tokens=6, response_tokens=4, tokens=4, by_lag=by_lag
-        )
-        self.emit(msg.ChunkDone(chunk_id=command.chunk_id, step=command.step, stats=stats, seconds=0.1))
-
-    def ship(self, command: msg.ShipGradient) -> None:
-        self.check_step(command.step)
-        self.emit(
-            msg.GradientShipped(step=command.step, handle=(self.spec.device, command.step, tuple(self.accumulated)))
-        )
-
-    def finish_step(self, command: msg.FinishStep) -> None:
-        self.check_step(command.step)
-        assert self.trainer_version is not None
-        trained = list(self.accumulated)
-        if self.spec.train_world > 1:
-            assert len(command.gradients) == self.spec.train_world, "one gradient of each trainer"
-            assert [step for _, step, _ in command.gradients] == [command.step] * self.spec.train_world
-            assert [device for device, _, _ in command.gradients] == sorted(d for d, _, _ in command.gradients)
-            trained = [group_id for _, _, ids in command.gradients for group_id in ids]
-        assert len(set(trained)) == len(trained) == self.spec.job.algorithm.prompts_per_step
-        self.trainer_version, self.accumulated = self.trainer_version + 1, []
-        first = self.spec.train_rank == 0
-        if first:
-            self.workers.trained[command.step] = trained
-        stats = StepStats(version=self.trainer_version, learning_rate=1e-3, grad_norm=1.0, tokens=4)
-        handle = ("weights", self.trainer_version) if first else None
-        at = self.workers.clock.now
-        self.emit(msg.StepDone(step=command.step, stats=stats, handle=handle, publish_s=0.01, published_at=at))
-
-    def discard(self, command: msg.DiscardStep) -> None:
-        self.accumulated = []
-
-    def evaluate(self, command: msg.Evaluate) -> None:
-        self.check_step(command.step + 1)
-        self.workers.evaluated.append((command.step, command.name, self.spec.device))
-        self.emit(msg.EvalDone(step=command.step, name=command.name, correct=1.0, items=2, failed=0))
-
-    def save(self, command: msg.SaveCheckpoint) -> None:
-        self.check_step(command.step + 1)
-        assert self.spec.train_rank == 0
-        command.folder.mkdir(parents=True, exist_ok=True)
-        self.emit(msg.CheckpointSaved(step=command.step, folder=command.folder, params_sha256=f"sha-{command.step}"))
+    def set_reference(self, command: msg.SetReference) -> None:
+        assert self.spec.trains
 
     def switch(self, command: msg.SwitchRole) -> None:
+        assert self.spec.home is None
         assert not self.active, f"device {self.spec.device} was switched with {len(self.active)} groups in hand"
-        assert self.in_rollout != (command.role == "rollout"), f"device {self.spec.device} is in role {command.role}"
-        self.in_rollout = command.role == "rollout"
-        if self.in_rollout:
-            assert self.trainer_version is not None
-            self.version = self.trainer_version
-            self.emit(msg.WeightsLoaded(version=self.version, seconds=0.01, at=self.workers.clock.now))
+        assert self.role != command.role, f"device {self.spec.device} is in role {command.role}"
+        self.role = command.role
+        if self.role == "rollout":
+            assert self.train.version is not None
+            assert self.train.name is not None
+            self.rollout.load(self.train.version, self.train.name)
+            self.emit(msg.WeightsLoaded(version=self.train.version, seconds=0.01, at=self.workers.clock.now))
 
     def close(self, command: msg.Shutdown) -> None:
         self.closed = True
@@ -200,48 +209,87 @@ class Device:
         self.inbox.clear()
         self.emit(msg.Closed(started_at=BEGIN, ended_at=self.workers.clock.now, other_cpu_s=0.0))
 
+    # -- leases -------------------------------------------------------------------------------------------------------
+
+    def _note_work(self) -> None:
+        if self.lease is not None and not self._begun and self.lease not in self.ending:
+            self._begun = True
+            self.emit(msg.LeaseWorking(lease=self.lease, at=self.workers.clock.now))
+
+    def _leave_home(self, command: msg.BeginLease) -> None:
+        assert self.lease is None, f"device {self.spec.device} is under lease {self.lease} already"
+        assert self.role == self.spec.home, f"device {self.spec.device} is not home"
+        if self.role == "rollout":
+            self.rollout.abort()
+        elif self.train.accumulated:
+            self.train.ship(command.step)
+        self.role = "switching"
+
+    def begin_lease(self, command: msg.BeginLease) -> None:
+        kind, version, name = command.weights.handle
+        assert (kind, version) == ("weights", command.weights.version)
+        self.lease, self._begun = command.lease, False
+        if self.spec.home == "rollout":
+            self.role, self.train.lease = "train", command.lease
+            self.train.take(version, name)
+        else:
+            self.role, self.rollout.lease = "rollout", command.lease
+            self.rollout.load(version, name)
+        now = self.workers.clock.now
+        ready = msg.LeaseReady(
+            lease=command.lease, version=version, began_at=self._began_at, at=now, phases={"load": 0.0}
+        )
+        self.emit(ready)
+
+    def _leave_lease(self, command: msg.EndLease) -> None:
+        if self.lease != command.lease:
+            return  # it was called home twice
+        if self.role == "rollout":
+            self.rollout.abort()
+        elif self.train.accumulated:
+            self.train.ship(command.step)
+        self.role = "switching"
+
+    def end_lease(self, command: msg.EndLease) -> None:
+        if self.lease != command.lease:
+            return
+        self.lease = self.train.lease = self.rollout.lease = None
+        assert self.spec.home is not None
+        self.role = self.spec.home
+        if self.role == "train":
+            assert command.weights is None
+            snapshot, version = command.snapshot, self.train.version
+            assert version is not None
+            if snapshot is not None and snapshot.version > version:
+                self.train.restore(snapshot)
+            held = self.train.version
+        else:
+            assert command.snapshot is None
+            weights = command.weights
+            if weights is not None and (self.rollout.version is None or weights.version > self.rollout.version):
+                self.rollout.load(weights.version, weights.handle[2])
+            held = self.rollout.version
+        assert held is not None
+        now = self.workers.clock.now
+        self.emit(
+            msg.LeaseReleased(lease=command.lease, version=held, began_at=self._began_at, at=now, phases={"load": 0.0})
+        )
+
 
 HANDLERS: dict[type, Callable[[Device, Any], None]] = {
     msg.LoadWeights: Device.load_weights,
     msg.Generate: Device.generate,
-    msg.AbortGroups: Device.abort,
-    msg.TrainChunk: Device.train,
-    msg.Evaluate: Device.evaluate,
-    msg.ShipGradient: Device.ship,
-    msg.FinishStep: Device.finish_step,
-    msg.DiscardStep: Device.discard,
-    msg.SaveCheckpoint: Device.save,
+    msg.AbortGroups: lambda device, _: device.rollout.abort(),
+    msg.TrainChunk: lambda device, command: device.train.end(command),
+    msg.Evaluate: lambda device, command: device.train.evaluate(command),
+    msg.ShipGradient: lambda device, command: device.train.ship(command.step),
+    msg.FinishStep: lambda device, command: device.train.finish_step(command),
+    msg.DiscardStep: lambda device, _: device.train.discard(),
+    msg.SaveCheckpoint: lambda device, command: device.train.save(command),
+    msg.Restore: Device.restore,
+    msg.SetReference: Device.set_reference,
     msg.SwitchRole: Device.switch,
+    msg.BeginLease: Device.begin_lease,
+    msg.EndLease: Device.end_lease,
     msg.Shutdown: Device.close,
 }
-
-
-def sealed_group(group: Running, now: float) -> msg.SealedGroup:
-    assert group.version is not None
-    request = group.request
-    return msg.SealedGroup(
-        group_id=request.group_id,
-        epoch=request.epoch,
-        item=request.item,
-        version=group.version,
-        prompt=f"question {request.item}",
-        responses=(),
-        reward_mean=0.5,
-        started_at=group.started_at,
-        finished_at=now,
-        data=b"",
-    )
-
-
-def partial_group(group: Running) -> PartialGroup:
-    request = group.request
-    return PartialGroup(
-        group_id=request.group_id,
-        epoch=request.epoch,
-        position=request.position,
-        item=request.item,
-        bound=request.bound,
-        version=group.version,
-        partial=(),
-        started_at=None,
-    )

@@ -1,22 +1,25 @@
-"""The books of a run: what they count, and where a run continues that was stopped in the middle of a step."""
+"""The books of a run: the step being filled, where its gradient lies, and who holds the version that it is made at."""
 
 from __future__ import annotations
 
 import pytest
 
-from engine.run.book import Book, StartPoint
-from engine.worker.messages import SealedGroup
+from engine.learning.stats import ChunkStats
+from engine.run.book import Book, StartPoint, TrainEntry
+from engine.worker.messages import SealedGroup, ShippedGradient
 from tests.engine.simulated_run import make_job
 
 B = 4
 
 
-def make_book(start: StartPoint | None = None, **sections: dict[str, object]) -> Book:
-    """One rollouter (device 0) with weights and one trainer (device 1)."""
+def make_book(start: StartPoint | None = None, *, trainers: int = 1, **sections: dict[str, object]) -> Book:
+    """One rollouter (device 0) with weights, and trainers (devices 1 and on) that are ready."""
     start = start or StartPoint()
     book = Book(make_job(**sections), start, order=lambda index: (0, index, 100 + index), now=0.0)
-    book.add_devices(rollout=[0], train=[1], pools=True)
-    book.rollout[0].version, book.train[1].ready = start.version, True
+    book.add_devices(rollout=[0], train=range(1, 1 + trainers), pools=True)
+    book.rollout[0].version = start.version
+    for device in book.trainers:
+        book.at_version(device, start.version)
     return book
 
 
@@ -27,6 +30,7 @@ def sealed(group_id: int, version: int = 0) -> SealedGroup:
         item=0,
         version=version,
         prompt="",
+        prompt_tokens=3,
         responses=(),
         reward_mean=None,
         started_at=0.0,
@@ -35,154 +39,183 @@ def sealed(group_id: int, version: int = 0) -> SealedGroup:
     )
 
 
-def finish(book: Book, *group_ids: int) -> None:
-    for group_id in group_ids:
-        book.group_finished(sealed(group_id))
+def taken(book: Book, count: int = B) -> None:
+    """The step takes so many groups."""
+    requests = book.groups.start(0, book.step.version, book.bound, count, now=0.0)
+    for request in requests:
+        book.group_finished(sealed(request.group_id, version=book.step.version))
+    book.take(request.group_id for request in requests)
 
 
-def make_step(book: Book, *group_ids: int) -> None:
-    book.take(group_ids)
-    book.step_done(0.0)
+def trained(book: Book, device: int, *group_ids: int) -> None:
+    book.hand_chunk(device, group_ids, now=1.0)
+    book.chunk_done(device, group_ids, (), ChunkStats(groups=len(group_ids)), now=2.0)
 
 
-def test_groups_are_numbered_in_starting_order_and_ask_for_the_items_of_the_data_order() -> None:
-    book = make_book()
-    first, second = book.start_groups(0, 2), book.start_groups(0, 1)
-    assert [(r.group_id, r.position, r.item) for r in (*first, *second)] == [(0, 0, 100), (1, 1, 101), (2, 2, 102)]
-    assert (book.started, book.in_flight, book.buffered) == (3, 3, 0)
-
-
-def test_finished_groups_wait_in_the_order_of_completion() -> None:
-    book = make_book()
-    book.start_groups(0, 3)
-    finish(book, 2, 0)
-    assert (book.in_flight, book.buffered) == (1, 2)
-    by_id = {group.group_id: group for group in book.unconsumed}
-    assert by_id[2].order < by_id[0].order
-    assert not by_id[1].finished
-
-
-def test_an_excluded_group_leaves_the_count_and_makes_room_for_another_prompt() -> None:
-    book = make_book()
-    book.start_groups(0, 2)
-    before = book.state().prompts_left
-    group = book.group_excluded(sealed(1))
-    assert group.index == 1
-    assert (book.started, book.excluded, book.in_flight) == (2, 1, 1)
-    assert book.state().prompts_left == before + 1
-
-
-def test_the_version_that_the_worker_reports_counts_from_then_on() -> None:
-    book = make_book()
-    book.start_groups(0, 1)
-    book.group_finished(sealed(0, version=2))
-    assert book.unconsumed[0].version == 2
-
-
-def test_a_group_older_than_the_weights_it_was_started_on_is_a_broken_protocol() -> None:
-    book = make_book(StartPoint(version=3))
-    book.start_groups(0, 1)
-    with pytest.raises(AssertionError, match="older than the weights"):
-        book.group_finished(sealed(3 * B, version=2))
+def gradient(name: str) -> ShippedGradient:
+    return ShippedGradient(handle=name, tokens=1, keys=())
 
 
 def test_a_step_cannot_take_more_than_its_groups() -> None:
     book = make_book()
-    book.start_groups(0, B + 1)
-    finish(book, *range(B + 1))
     with pytest.raises(AssertionError, match="took more than its 4 groups"):
-        book.take(range(B + 1))
+        taken(book, B + 1)
+
+
+def test_a_chunk_leaves_the_queue_when_it_is_handed_out_and_counts_when_it_is_trained() -> None:
+    book = make_book()
+    taken(book)
+    book.hand_chunk(1, (0, 1), now=5.0)
+    book.hand_chunk(1, (2,), now=6.0)
+    trainer = book.train[1]
+    assert (list(book.step.queue), trainer.busy, trainer.busy_since, book.step.trained) == ([3], "chunk", 5.0, 0)
+    book.chunk_done(1, (0, 1), (), ChunkStats(groups=2), now=7.0)
+    assert (trainer.busy, trainer.busy_since, book.step.trained) == ("chunk", 7.0, 2)
+    book.chunk_done(1, (2,), (), ChunkStats(groups=1), now=8.0)
+    assert (trainer.busy, book.step.trained, book.step.stats.groups) == (None, 3, 3)
+
+
+def test_groups_that_a_chunk_gives_back_are_at_the_head_of_the_queue_again_in_their_order() -> None:
+    book = make_book()
+    taken(book)
+    book.hand_chunk(1, (0, 1, 2), now=0.0)
+    book.chunk_done(1, (0,), (1, 2), ChunkStats(groups=1), now=1.0)
+    assert (list(book.step.queue), book.step.trained) == ([1, 2, 3], 1)
+
+
+def test_a_chunk_that_reports_other_groups_than_it_was_handed_is_a_broken_protocol() -> None:
+    book = make_book()
+    taken(book)
+    book.hand_chunk(1, (0, 1), now=0.0)
+    with pytest.raises(AssertionError, match="was handed"):
+        book.chunk_done(1, (0,), (2,), ChunkStats(), now=1.0)
+
+
+def test_a_gradient_is_shipped_once_and_what_comes_after_it_is_a_part_of_its_own() -> None:
+    book = make_book(trainers=2)
+    taken(book)
+    trained(book, 1, 0)
+    book.gradient_shipped(1, gradient("first"))
+    assert book.train[1].shipped
+    trained(book, 1, 1)
+    assert not book.train[1].shipped
+    trained(book, 2, 2, 3)
+    assert [(part.device, part.groups, part.gradient is not None) for part in book.step.parts] == [
+        (1, [0], True),
+        (1, [1], False),
+        (2, [2, 3], False),
+    ]
+    assert book.step.trained == B
+
+
+def test_what_only_a_lost_device_had_accumulated_is_queued_again_and_what_it_shipped_is_kept() -> None:
+    book = make_book(trainers=2)
+    taken(book)
+    trained(book, 1, 0)
+    book.gradient_shipped(1, gradient("first"))
+    trained(book, 1, 1, 2)
+    book.forget_part(1)
+    assert (list(book.step.queue), book.step.trained) == ([1, 2, 3], 1)
+    book.forget_part(1)
+    assert book.step.trained == 1
 
 
 @pytest.mark.parametrize(
-    ("started", "finished", "taken", "made", "excluded", "expected"),
+    ("before", "busy"),
     [
-        pytest.param(3, [], [], [], [], StartPoint(), id="nothing was learnt: from the start"),
-        pytest.param(
-            6,
-            [0, 1, 2, 3, 5],
-            [],
-            [0, 1, 2, 3],
-            [],
-            StartPoint(version=1, next_index=6, pending=(4, 5)),
-            id="in flight and buffered ones are asked again",
-        ),
-        pytest.param(
-            6,
-            [0, 1, 2, 3, 4, 5],
-            [4, 5],
-            [0, 1, 2, 3],
-            [],
-            StartPoint(version=1, next_index=6, pending=(4, 5)),
-            id="so are those that the unfinished step had taken",
-        ),
-        pytest.param(
-            6,
-            [0, 1, 2, 3],
-            [],
-            [0, 1, 2, 3],
-            [5],
-            StartPoint(version=1, excluded=1, next_index=6, pending=(4,)),
-            id="an exclusion of the unfinished step is final",
-        ),
+        pytest.param([], "gone", id="it has nothing: it goes at once"),
+        pytest.param([(0,)], "gradient", id="it has a gradient: it waits until that is shipped"),
     ],
 )
-def test_a_run_continues_from_the_last_step_made(
-    started: int, finished: list[int], taken: list[int], made: list[int], excluded: list[int], expected: StartPoint
+def test_a_trainer_leaves_its_role_when_the_engine_has_what_it_accumulated(
+    before: list[tuple[int, ...]], busy: str
 ) -> None:
+    book = make_book(trainers=2)
+    taken(book)
+    for chunk in before:
+        trained(book, 2, *chunk)
+    book.leave(2)
+    assert (book.train[2].busy if 2 in book.train else "gone") == busy
+    book.gradient_shipped(2, gradient("late"))
+    assert 2 not in book.train
+    assert book.step.trained == len(before)
+
+
+def test_a_trainer_that_leaves_ends_its_chunk_first() -> None:
+    book = make_book(trainers=2)
+    taken(book)
+    book.hand_chunk(2, (0, 1), now=0.0)
+    book.leave(2)
+    assert (book.train[2].busy, book.train[2].leaving) == ("chunk", True)
+    book.chunk_done(2, (0,), (1,), ChunkStats(groups=1), now=1.0)
+    assert book.train[2].busy == "gradient"
+    book.gradient_shipped(2, gradient("last"))
+    assert (2 in book.train, list(book.step.queue), book.step.trained) == (False, [1, 2, 3], 1)
+
+
+def test_a_primary_takes_part_while_it_holds_the_steps_version_and_joins_when_it_comes_to_it() -> None:
+    book = make_book(StartPoint(version=3), trainers=2)
+    assert not book.at_version(1, 2)
+    assert (list(book.train), list(book.joining)) == ([2], [1])
+    assert book.at_version(1, 3)
+    assert (list(book.train), list(book.joining)) == ([1, 2], [])
+
+
+def test_nobody_joins_a_step_while_it_is_being_made() -> None:
+    book = make_book(trainers=2)
+    book.train.pop(1)
+    book.joining[1] = TrainEntry(1)
+    book.step.closing_since = 5.0
+    assert book.at_version(1, 0), "it is at its version and needs nothing"
+    assert (list(book.train), list(book.joining)) == ([2], [1])
+    book.step.closing_since = None
+    assert book.at_version(1, 0)
+    assert list(book.train) == [1, 2]
+
+
+def test_an_auxiliary_that_is_behind_stays_and_is_not_ready() -> None:
     book = make_book()
-    book.start_groups(0, started)
-    finish(book, *finished)
-    if made:
-        make_step(book, *made)
-    book.take(taken)
-    for group_id in excluded:
-        book.group_excluded(sealed(group_id))
-    assert book.resume_point == expected
+    book.train[0] = TrainEntry(0, lease=4)
+    assert not book.at_version(0, 1)
+    assert (book.train[0].ready, list(book.joining)) == (False, [])
 
 
-def test_what_was_started_after_the_last_step_is_not_part_of_it_unless_an_exclusion_makes_it_known() -> None:
-    book = make_book()
-    book.start_groups(0, 4)
-    finish(book, 0, 1, 2, 3)
-    make_step(book, 0, 1, 2, 3)
-    book.start_groups(0, 3)
-    assert book.resume_point == StartPoint(version=1, next_index=4)
-    book.group_excluded(sealed(5))
-    assert book.resume_point == StartPoint(version=1, excluded=1, next_index=7, pending=(4, 6))
-
-
-def test_groups_that_a_stopping_run_took_back_are_pending() -> None:
-    book = make_book()
-    book.start_groups(0, 6)
-    finish(book, 0, 1, 2, 3)
-    make_step(book, 0, 1, 2, 3)
-    book.groups_aborted(0, [4, 5])
-    assert book.in_flight == 0
-    assert book.resume_point.pending == (4, 5)
-
-
-def test_a_resumed_run_asks_first_for_what_is_pending_and_counts_on() -> None:
-    book = make_book(StartPoint(version=2, excluded=1, next_index=12, pending=(7, 10)))
-    requests = book.start_groups(0, 4)
-    assert [request.position for request in requests] == [7, 10, 12, 13]
-    assert [request.group_id for request in requests] == [9, 10, 11, 12]
-    assert (book.started - book.excluded, book.steps_left) == (2 * B + 4, 3)
-
-
-def test_groups_started_under_a_bound_of_0_are_never_continued_under_new_weights() -> None:
-    book = make_book(schedule={"staleness": 0.5})
-    book.start_groups(0, 1)
-    assert book.state().rollout[0].may_update_in_flight
-    book.bound = type(book.bound)(staleness=0, prompts_per_step=B)
-    book.start_groups(0, 1)
-    assert not book.state().rollout[0].may_update_in_flight
+def test_only_those_who_were_told_to_make_a_step_are_at_its_version() -> None:
+    book = make_book(trainers=2)
+    taken(book)
+    book.train[0] = TrainEntry(0, version=0, ready=True, lease=4)
+    book.step.finishing = (1, 2)
+    for device in (1, 2):
+        book.train[device].busy = "optimizer"
+    book.step_done(9.0)
+    assert {device: (trainer.version, trainer.busy) for device, trainer in book.train.items()} == {
+        1: (1, None),
+        2: (1, None),
+        0: (0, None),
+    }
 
 
 def test_a_checkpoint_asked_for_while_the_optimizer_works_is_due_at_the_version_it_makes() -> None:
     book = make_book()
-    book.start_groups(0, B)
-    finish(book, *range(B))
+    taken(book)
     book.step.checkpoint_due = True
-    make_step(book, *range(B))
-    assert book.step.checkpoint_due
+    book.step_done(0.0)
+    assert (book.step.version, book.step.checkpoint_due) == (1, True)
+
+
+def test_a_stopping_run_forgets_the_unfinished_step() -> None:
+    book = make_book()
+    taken(book)
+    trained(book, 1, 0)
+    book.discard_step()
+    assert (book.step.trained, list(book.step.queue), book.groups.resume_point) == (0, [], StartPoint())
+
+
+def test_fewer_steps_are_left_where_exclusions_use_the_items_up() -> None:
+    job = make_job(algorithm={"steps": 4}, task={"items": 16, "epochs": 1})
+    book = Book(job, StartPoint(), order=lambda index: (0, index, index), now=0.0, places=16)
+    book.add_devices(rollout=[0], train=[1], pools=True)
+    assert book.steps_left == 4
+    book.groups.start(0, 0, book.bound, 1, now=0.0)
+    book.group_excluded(sealed(0))
+    assert (book.steps_left, book.started, book.excluded) == (3, 1, 1)

@@ -202,7 +202,7 @@ def test_a_pause_is_applied_when_running_work_has_ended_and_a_resume_at_once(mak
 
 def test_a_resume_before_the_run_has_come_to_rest_supersedes_the_pause(make_run: Make) -> None:
     run = make_run()
-    run.until(lambda: run.sim.book.in_flight > 0)
+    run.until(lambda: run.sim.groups.flying > 0)
     pause = run.send("pause")
     resume = run.send("resume")
     assert run.answer(pause).state == "superseded"
@@ -315,11 +315,23 @@ def test_a_stop_of_a_run_that_fails_on_the_way_is_rejected_with_the_error(make_r
     run = make_run()
     run.reach(2)
     stop = run.send("stop")
+    run.until(lambda: run.sim.run.closing)
     run.sim.workers.lose(1, "its process died")
     run.finish()
     answer = run.answer(stop)
     assert answer.state == "rejected"
     assert (answer.answer or "").startswith("The run failed while it stopped: The worker of device 1 (train) is gone")
+
+
+def test_a_stop_is_applied_although_the_trainer_dies_on_the_way(make_run: Make) -> None:
+    run = make_run()
+    run.reach(2)
+    stop = run.send("stop")
+    run.sim.workers.lose(1, "its process died")
+    run.finish()
+    applied = run.answer(stop)
+    assert (applied.state, applied.effective_step) == ("applied", 2)
+    assert applied.answer == "Stopped after step 2; the checkpoint of that step is kept."
 
 
 def test_what_still_waits_when_a_run_ends_is_rejected(make_run: Make) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.config import (
-    ARMS_AVAILABLE,
+    ARMS,
     Job,
     JobError,
     Partition,
@@ -21,7 +21,6 @@ from engine.config import (
     load_job,
     parse_job,
 )
-from engine.config.job import ARMS_PLANNED
 from planner.policy.improvements import IMPROVEMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +67,7 @@ def test_an_empty_file_is_a_job_of_defaults() -> None:
         pytest.param("name: yes", "name", "yes", id="yes is text"),
         pytest.param("task: {answer_after: no}", "task.answer_after", "no", id="no is text"),
         pytest.param("checkpoint: {snapshot_max_bytes: 2e9}", "checkpoint.snapshot_max_bytes", 2 * 10**9, id="2e9"),
+        pytest.param("schedule: {deterministic: true}", "schedule.deterministic", True, id="deterministic"),
     ],
 )
 def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
@@ -125,11 +125,6 @@ def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
             "schedule.consume: input should be 'stream' or 'whole_batch', got 'later'",
             id="consume",
         ),
-        pytest.param(
-            "schedule: {deterministic: true}",
-            "schedule.deterministic: deterministic: true does not exist yet; allowed: false",
-            id="not yet",
-        ),
         pytest.param("devices: {kind: tpu}", "devices.kind: must be one of cpu, cuda, emulated, got 'tpu'", id="tpu"),
         pytest.param(
             "devices: {train_replica_size: 0}",
@@ -166,12 +161,10 @@ def test_a_bad_value_is_named_with_its_place_and_what_is_allowed(text: str, line
 
 
 def test_an_arm_that_the_design_does_not_know_is_refused_with_those_it_knows() -> None:
-    assert told("schedule: {arm: greedy}") == (
-        f"job: schedule.arm: must be one of {', '.join(ARMS_AVAILABLE + ARMS_PLANNED)}, got 'greedy'"
-    )
+    assert told("schedule: {arm: greedy}") == (f"job: schedule.arm: must be one of {', '.join(ARMS)}, got 'greedy'")
 
 
-@pytest.mark.parametrize("arm", ARMS_AVAILABLE + ARMS_PLANNED)
+@pytest.mark.parametrize("arm", ARMS)
 def test_consume_follows_the_arm_unless_it_is_set(arm: str) -> None:
     follows = parse_job(f"schedule: {{arm: {arm}}}").schedule.consume_resolved
     assert follows == ("stream" if arm == "bidirectional" else "whole_batch")

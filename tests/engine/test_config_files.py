@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import (
-    ARMS_AVAILABLE,
+    ARMS,
     Job,
     JobError,
     Partition,
@@ -22,7 +22,6 @@ from engine.config import (
     load_job,
     parse_job,
 )
-from engine.config.job import ARMS_PLANNED
 from planner.policy.improvements import IMPROVEMENTS
 from tests.engine.test_config import told
 
@@ -159,7 +158,7 @@ def profiles(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
-    arm = draw(st.sampled_from(ARMS_AVAILABLE + ARMS_PLANNED))
+    arm = draw(st.sampled_from(ARMS))
     count = draw(st.integers(2, 20))
     rollout = draw(st.integers(1, count - 1))
     pools = draw(
@@ -216,3 +215,8 @@ def test_an_error_survives_pickling() -> None:
 def test_a_job_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Job().seed = 3  # type: ignore[misc]
+
+
+def test_a_text_that_begins_with_a_colon_reads_back() -> None:
+    job = parse_job('eval: {control_prefix: ":0"}')
+    assert parse_job(dump_job(job)) == job

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from engine.config import apply_settings, check_job, parse_job, to_profile
 from engine.config.errors import JobError
+from engine.config.profile import from_profile
 from planner.profile import Models
 from planner.stage_model import StageModel
 from tests.engine.test_config_runnable import PROFILE
@@ -32,6 +34,7 @@ def test_the_profile_of_the_contract_becomes_the_planners_with_its_defaults() ->
 
 def test_every_number_that_is_given_arrives_in_the_planners_profile() -> None:
     settings = [
+        "profile.rollout.start_tokens=40",
         "profile.response_tokens={median: 500, max: 999, sigma_group: 0.1, sigma_response: 0.2, drift: 0.3}",
         "profile.response_tokens.linear_drift=-0.4",
         "profile.noise=0",
@@ -40,10 +43,19 @@ def test_every_number_that_is_given_arrives_in_the_planners_profile() -> None:
     config = check_job(apply_settings(DOCUMENT, settings)).profile
     assert config is not None
     profile = to_profile(config)
+    assert profile.rollout.start_tokens == 40
     lengths = profile.response_tokens
     assert (lengths.median, lengths.max, lengths.sigma_group, lengths.sigma_response) == (500, 999, 0.1, 0.2)
     assert (lengths.drift, lengths.linear_drift, profile.noise) == (0.3, -0.4, 0)
     assert profile.models == Models(rollout=StageModel(a=1, b=2), train=StageModel(a=3, b=4))
+
+
+def test_a_measured_profile_becomes_a_jobs_and_the_same_again() -> None:
+    speed = replace(BASE.rollout, start_tokens=12.5)
+    models = Models(rollout=StageModel(a=1, b=2), train=StageModel(a=3, b=4))
+    for profile in (BASE, replace(BASE, rollout=speed, models=models)):
+        assert to_profile(from_profile(profile)) == profile
+        assert check_job({"profile": from_profile(profile).model_dump(mode="json")}).profile == from_profile(profile)
 
 
 @pytest.mark.parametrize(

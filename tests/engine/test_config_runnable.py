@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import ARMS_AVAILABLE, JobError, check_runnable, load_job, parse_job
-from engine.config.job import ARMS_PLANNED
+from engine.config import ARMS, JobError, check_runnable, load_job, parse_job
 
 JOBS = sorted((Path(__file__).resolve().parents[2] / "jobs").glob("*.yaml"))
 
@@ -33,16 +32,13 @@ def refused(text: str) -> str:
     return line
 
 
-@pytest.mark.parametrize("arm", ARMS_AVAILABLE)
-def test_a_job_of_an_arm_that_runs_live_passes(arm: str) -> None:
+@pytest.mark.parametrize("arm", ARMS)
+def test_every_arm_runs_live(arm: str) -> None:
     check_runnable(parse_job(f"schedule: {{arm: {arm}}}"))
 
 
-@pytest.mark.parametrize("arm", ARMS_PLANNED)
-def test_an_arm_that_does_not_run_live_yet_is_refused_by_name(arm: str) -> None:
-    assert refused(f"schedule: {{arm: {arm}}}") == (
-        f"job: schedule.arm: arm {arm!r} does not run live yet; available: no_borrow, colocated"
-    )
+def test_a_profile_is_what_a_live_run_starts_from() -> None:
+    check_runnable(parse_job(PROFILE))
 
 
 @pytest.mark.parametrize(
@@ -63,15 +59,9 @@ def test_an_arm_that_does_not_run_live_yet_is_refused_by_name(arm: str) -> None:
         ),
         pytest.param(
             "schedule: {improvements: {keep_lease: true, block_leases: false}}",
-            "schedule.improvements: improvements belong to the arm bidirectional, which does not run live yet; got "
-            "keep_lease, block_leases",
+            "schedule.improvements: improvements belong to the arms bidirectional, rollout_on_train, train_on_rollout, "
+            "the arm is no_borrow; got keep_lease, block_leases",
             id="improvements",
-        ),
-        pytest.param(
-            PROFILE,
-            "profile: profile is read by emulated devices, which do not exist yet, and by `bidirl plan` and `bidirl "
-            "simulate`; allowed to run: null",
-            id="profile",
         ),
     ],
 )
@@ -81,8 +71,10 @@ def test_what_does_not_run_yet_is_named_with_its_place_and_what_is_allowed(text:
 
 def test_everything_that_keeps_a_job_from_running_is_named_at_once() -> None:
     with pytest.raises(JobError) as caught:
-        check_runnable(parse_job("schedule: {arm: opportunistic}\ndevices: {kind: cuda}"), source="file.yaml")
-    assert list(caught.value.problems) == ["schedule.arm", "devices.kind"]
+        check_runnable(
+            parse_job("schedule: {improvements: {keep_lease: true}}\ndevices: {kind: cuda}"), source="file.yaml"
+        )
+    assert list(caught.value.problems) == ["schedule.improvements", "devices.kind"]
     assert str(caught.value).startswith("file.yaml: ")
 
 

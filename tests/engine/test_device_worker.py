@@ -4,136 +4,25 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
-from engine.config import Job
-from engine.learning.sequences import GroupRequest
-from engine.learning.stats import ChunkStats
 from engine.worker import device_worker
 from engine.worker import messages as msg
-from engine.worker.device_worker import DeviceWorker
-from engine.worker.ledger import WorkerSpan
-from tests.engine.simulated_device import Running, sealed_group
-
-PATIENCE_S = 20.0
-"""Longest wait for anything; reached only when a test fails."""
-
-SPEC = msg.WorkerSpec(
-    run_id="run",
-    device=0,
-    core=0,
-    rolls=True,
-    trains=True,
-    source=True,
-    train_rank=0,
-    train_world=1,
-    job=Job(),
-    base_dir=Path(),
-    cache_dir=Path(),
-    resume_from=None,
-    clock_offset_s=1000.0,
+from engine.worker.transport import with_handles
+from tests.engine.driven_worker import (
+    PATIENCE_S,
+    SPEC,
+    BrokenRoles,
+    Driven,
+    FakeRoles,
+    PreparingRoles,
+    assert_gapless,
+    chunk,
+    generate,
 )
-
-
-class FakeRoles:
-    """Does what commands say: trains a chunk, generates the groups asked for one a step, or fails."""
-
-    def __init__(self, worker: DeviceWorker) -> None:
-        self.worker = worker
-        self.to_generate: list[GroupRequest] = []
-        self.handled: list[msg.Command] = []
-        self.started, self.release = threading.Event(), threading.Event()
-        self.release.set()
-
-    def prepare(self) -> None:
-        pass
-
-    def handle(self, command: msg.Command) -> None:
-        self.handled.append(command)
-        match command:
-            case msg.Generate(requests=requests):
-                self.to_generate += requests
-            case msg.TrainChunk(chunk_id=number):
-                self.worker.ledger.enter("train", role="primary", ref=f"chunk {number}")
-                self.worker.emit(msg.ChunkDone(chunk_id=number, step=1, stats=ChunkStats(), seconds=0.0))
-            case msg.DiscardStep():
-                raise ValueError("nothing to discard")
-
-    @property
-    def generating(self) -> bool:
-        return bool(self.to_generate)
-
-    def generate_step(self) -> None:
-        self.worker.ledger.enter("rollout", role="primary", version=0)
-        self.started.set()
-        assert self.release.wait(PATIENCE_S)
-        request = self.to_generate.pop(0)
-        self.worker.ledger.enter("scoring", ref=f"group {request.group_id}")
-        self.worker.emit(msg.GroupScored(group=sealed_group(Running(request, 0.0, version=0), 1.0)))
-
-
-class PreparingRoles(FakeRoles):
-    """Prepares for as long as it is let."""
-
-    def prepare(self) -> None:
-        self.started.set()
-        while True:
-            self.worker.report_progress("warm start", 0.5)
-            time.sleep(0.001)
-
-
-class BrokenRoles(FakeRoles):
-    """Cannot be made ready."""
-
-    def prepare(self) -> None:
-        raise SystemExit("the model is gone")
-
-
-class Driven:
-    """A worker, its roles, and everything it has said so far."""
-
-    def __init__(self, roles: type[FakeRoles]) -> None:
-        self.roles: FakeRoles
-        self.events: list[msg.Event] = []
-        self.spans: list[WorkerSpan] = []
-        self.deliveries: list[msg.Delivery] = []
-        self.batches = 0
-
-        def make(worker: DeviceWorker) -> FakeRoles:
-            self.roles = roles(worker)
-            return self.roles
-
-        self.worker = DeviceWorker(SPEC, make)
-        self.worker.start()
-
-    def send(self, *commands: msg.Command) -> None:
-        self.worker.submit(self.batches, commands)
-        self.batches += 1
-
-    def poll(self) -> msg.Delivery:
-        delivery = self.worker.poll(PATIENCE_S)
-        self.deliveries.append(delivery)
-        self.events += delivery.events
-        self.spans += delivery.spans
-        return delivery
-
-    def until(self, kind: type[Any], count: int = 1) -> list[Any]:
-        """Poll until that many events of a kind have come."""
-        while len(found := [event for event in self.events if isinstance(event, kind)]) < count:
-            assert self.poll().events, f"{count} {kind.__name__} did not come"
-        return found
-
-    def end(self) -> msg.Closed:
-        self.send(msg.Shutdown())
-        closed: msg.Closed = self.until(msg.Closed)[0]
-        assert self.worker.join(PATIENCE_S)
-        return closed
 
 
 @pytest.fixture
@@ -153,23 +42,6 @@ def drive() -> Iterator[Callable[[type[FakeRoles]], Driven]]:
 
 
 Drive = Callable[..., Driven]
-
-
-def chunk(number: int) -> msg.TrainChunk:
-    return msg.TrainChunk(chunk_id=number, step=1, groups=())
-
-
-def generate(*group_ids: int) -> msg.Generate:
-    return msg.Generate(
-        requests=tuple(GroupRequest(group_id=i, epoch=0, position=i, item=i, bound=1.0) for i in group_ids)
-    )
-
-
-def assert_gapless(driven: Driven, closed: msg.Closed) -> None:
-    spans = driven.spans
-    assert spans[0].t0 == closed.started_at
-    assert spans[-1].t1 == closed.ended_at
-    assert all(before.t1 == after.t0 for before, after in pairwise(spans))
 
 
 def test_a_worker_says_that_it_started_works_through_its_inbox_and_closes_its_ledger(drive: Drive) -> None:
@@ -242,10 +114,10 @@ def test_a_poll_without_news_gives_the_open_span(drive: Drive) -> None:
     driven = drive()
     driven.send(chunk(0))
     driven.until(msg.ChunkDone)
-    delivery = driven.worker.poll(0.0)
+    delivery, _ = driven.worker.poll(0.0)
     while delivery.open.kind != "idle":
         driven.spans += delivery.spans
-        delivery = driven.worker.poll(0.0)
+        delivery, _ = driven.worker.poll(0.0)
     assert delivery.events == ()
     assert delivery.at >= delivery.open.since
 
@@ -295,7 +167,7 @@ def test_what_is_sent_after_the_end_is_ignored_and_a_poll_returns_at_once(drive:
     driven = drive()
     driven.end()
     driven.send(chunk(0))
-    assert driven.worker.poll(PATIENCE_S).events == ()
+    assert driven.worker.poll(PATIENCE_S)[0].events == ()
 
 
 def test_nothing_is_lost_when_several_threads_send_and_ask(drive: Drive) -> None:
@@ -308,7 +180,7 @@ def test_nothing_is_lost_when_several_threads_send_and_ask(drive: Drive) -> None
 
     def ask() -> None:
         while True:
-            delivery = driven.worker.poll(PATIENCE_S)
+            delivery, _ = driven.worker.poll(PATIENCE_S)
             deliveries.append(delivery)  # list.append is atomic
             if not delivery.events or isinstance(delivery.events[-1], msg.Closed):
                 return
@@ -343,3 +215,54 @@ def test_the_span_of_what_an_event_tells_of_is_in_the_same_delivery_or_still_ope
         missing = [number for number in told if f"chunk {number}" not in known]
         assert missing in ([], told[-1:])
         assert not missing or delivery.open.kind == "train"
+
+
+def test_arrays_travel_with_the_event_that_tells_of_them_and_timings_with_whatever_is_reported_next(
+    drive: Drive,
+) -> None:
+    driven = drive()
+    driven.until(msg.Started)
+    unit = msg.DecodeUnit(steps=8, sequences=16, starts=2, resumes=0, seconds=0.5, lease=None)
+    first, second = (np.full(3, value, dtype=np.float32) for value in (1, 2))
+    parcels = driven.worker.attach(first), driven.worker.attach(second)
+    driven.worker.timed(unit)
+    driven.worker.emit(
+        msg.Ready(
+            training_items=1,
+            held_out_items=0,
+            version=0,
+            handle=parcels[0],
+            notes=(),
+            memory={},
+            snapshot=msg.SnapshotHandle(
+                version=0, weights=parcels[0], moments=parcels[1], optimizer_steps=0, folder=None
+            ),
+        )
+    )
+    delivery, arrays = driven.worker.poll(PATIENCE_S)
+    assert delivery.decoded == (unit,)
+    by_number = dict(zip(delivery.parcels, arrays, strict=True))
+    ready = with_handles(delivery, lambda parcel: by_number[parcel.number]).events[0]
+    assert isinstance(ready, msg.Ready)
+    assert ready.snapshot is not None
+    assert (ready.handle is first, ready.snapshot.weights is first, ready.snapshot.moments is second) == (True,) * 3
+    driven.worker.log("a word")
+    delivery, arrays = driven.worker.poll(PATIENCE_S)
+    assert (delivery.decoded, delivery.parcels, arrays) == ((), (), [])
+
+
+@pytest.mark.parametrize("revoke", [False, True])
+def test_the_end_of_a_lease_is_seen_while_it_waits_in_the_inbox(revoke: bool, drive: Drive) -> None:
+    driven = drive()
+    driven.until(msg.Started)
+    driven.roles.release.clear()
+    driven.send(generate(1))
+    assert driven.roles.started.wait(PATIENCE_S)
+    assert not driven.worker.lease_ends(4)
+    driven.send(msg.EndLease(lease=4, step=1, revoke=revoke, weights=None, snapshot=None))
+    assert (driven.worker.lease_ends(4), driven.worker.lease_revoked(4)) == (True, revoke)
+    assert not driven.worker.lease_ends(5)
+    driven.send(msg.EndLease(lease=4, step=1, revoke=True, weights=None, snapshot=None))
+    driven.send(msg.EndLease(lease=4, step=1, revoke=False, weights=None, snapshot=None))
+    assert driven.worker.lease_revoked(4), "what was revoked once stays so"
+    driven.roles.release.set()

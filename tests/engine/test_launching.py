@@ -65,9 +65,9 @@ def test_a_colocated_run_has_no_partition_and_no_staleness(data: DataDir) -> Non
         pytest.param({"job": "seed: -1"}, "job: seed: input should be greater than or equal to 0, got -1", id="value"),
         pytest.param({"job": "a: ["}, "job: line 1, column 5: not YAML", id="no yaml"),
         pytest.param(
-            {"job": "schedule: {arm: opportunistic}"},
-            "job: schedule.arm: arm 'opportunistic' does not run live yet; available: no_borrow, colocated",
-            id="an arm that is only simulated",
+            {"job": "devices: {kind: emulated}"},
+            "job: devices.kind: device kind 'emulated' does not run yet; available: cpu",
+            id="devices that are only simulated",
         ),
         pytest.param({"job": "devices: {partition: 2:1}"}, "job: devices: the job takes 3 devices", id="machine"),
         pytest.param({"job": JOB, "resume": "gone"}, "resume: run 'gone' is not known", id="unknown parent"),

@@ -10,7 +10,7 @@ import pytest
 
 from engine import planning
 from engine.config import Job, JobError, load_job, to_profile
-from engine.planning import plan_job
+from engine.planning import Known, plan_job
 from planner.partitions import plan_profile
 from planner.profile_models import models_of
 
@@ -81,6 +81,13 @@ def test_a_partition_of_the_job_does_not_limit_the_plan() -> None:
     assert document("devices.partition=5:11") == document() == document("devices.partition=auto")
 
 
+def test_a_job_without_a_profile_is_planned_by_one_that_was_measured_and_says_so() -> None:
+    known = Known(profile=plan_job(make_job()).known.profile, source="calibration of run c-1")
+    planned = plan_job(make_job("profile=null"), measured=known)
+    assert planning.document(make_job(), planned) == {**document(), "source": "calibration of run c-1"}
+    assert plan_job(make_job(), measured=known).known.source == "profile", "the job's own goes before it"
+
+
 def test_given_stage_models_are_used_and_named_as_the_source() -> None:
     made = document("profile.models={rollout: {a: 1, b: 2}, train: {a: 3, b: 4}}")
     assert made["source"] == "models given"
@@ -131,12 +138,13 @@ def test_many_devices_are_planned_and_too_many_refused() -> None:
         pytest.param(
             ["profile=null"],
             "profile: is needed to plan or simulate: add the speeds and costs rollout, train, optimizer_s, "
-            "weight_sync_s, switch, response_tokens and prompt_tokens, as in jobs/simulated_16.yaml",
+            "weight_sync_s, switch, response_tokens and prompt_tokens, as in jobs/simulated_16.yaml, or measure them "
+            "with: bidirl calibrate JOB.yaml",
             id="no profile",
         ),
         pytest.param(
             ["schedule.arm=colocated", "devices.partition=auto"],
-            "schedule.arm: arm 'colocated' has no pools, so it is neither planned nor simulated; allowed: no_borrow, "
+            "schedule.arm: arm 'colocated' has no pools, so there is no split to plan; allowed: no_borrow, "
             "rollout_on_train, train_on_rollout, opportunistic, bidirectional_paper, bidirectional",
             id="no pools",
         ),

@@ -33,13 +33,15 @@ def say(run: SimulatedRun, device: int, *events: msg.Event) -> None:
 
 def started_and_ready(device: int, *, items: int = 64) -> tuple[msg.Event, ...]:
     version, handle = (0, ("weights", 0)) if device == 1 else (None, None)
-    ready = msg.Ready(training_items=items, held_out_items=0, version=version, handle=handle, notes=("a note",))
+    ready = msg.Ready(
+        training_items=items, held_out_items=0, version=version, handle=handle, notes=("a note",), memory={}
+    )
     return msg.Started(pid=7, at=0.0), ready
 
 
 def test_a_healthy_run_goes_through_its_states_and_says_what_it_learnt(run: SimulatedRun) -> None:
     run.play()
-    assert run.recorder.states == ["starting", "warming_up", "running"]
+    assert run.recorder.run_states == ["starting", "warming_up", "running"]
     assert (run.run.state, run.run.error) == ("finished", None)
     columns = run.recorder.columns
     assert (columns["steps"], columns["params_sha256"], columns["excluded"]) == (5, "sha-5", {})
@@ -65,7 +67,7 @@ def test_a_paused_run_lets_running_work_end_starts_nothing_and_goes_on(run: Simu
     run.book.paused = True
     run.play(until=lambda: run.run.state == "paused")
     assert run.run.quiet
-    assert run.recorder.states[-2:] == ["pausing", "paused"]
+    assert run.recorder.run_states[-2:] == ["pausing", "paused"]
     assert set(run.recorder.causes.values()) == {"paused"}
     started = run.book.started
     run.run.tick()
@@ -76,14 +78,14 @@ def test_a_paused_run_lets_running_work_end_starts_nothing_and_goes_on(run: Simu
 
 
 def test_a_stopped_run_keeps_the_steps_it_made(run: SimulatedRun) -> None:
-    run.play(until=lambda: run.book.step.version == 2 and run.book.in_flight > 1)
+    run.play(until=lambda: run.book.step.version == 2 and run.groups.flying > 1)
     run.run.request_stop()
     run.play()
     assert (run.run.state, run.run.error, len(run.recorder.steps)) == ("stopped", None, 2)
     found = checkpoints.newest(run.folder)
     assert found is not None
     assert (found[1].version, run.recorder.columns["params_sha256"]) == (2, "sha-2")
-    assert run.recorder.states[-1] == "stopping"
+    assert run.recorder.run_states[-1] == "stopping"
 
 
 @pytest.mark.parametrize(
@@ -110,25 +112,37 @@ def test_a_run_can_be_stopped_while_it_is_paused(run: SimulatedRun) -> None:
     run.play(until=lambda: run.run.state == "paused")
     run.run.request_stop()
     run.play()
-    assert (run.run.state, run.recorder.states[-2:]) == ("stopped", ["paused", "stopping"])
+    assert (run.run.state, run.recorder.run_states[-2:]) == ("stopped", ["paused", "stopping"])
 
 
 def test_a_second_stop_changes_nothing(run: SimulatedRun) -> None:
-    run.play(until=lambda: run.book.in_flight > 0)
+    run.play(until=lambda: run.groups.flying > 0)
     for _ in range(2):
         run.run.request_stop()
     run.play()
     assert run.run.state == "stopped"
 
 
-def test_a_worker_that_dies_ends_the_run_and_the_others_close_their_ledgers(run: SimulatedRun) -> None:
-    run.play(until=lambda: run.book.step.version == 1)
+def test_a_worker_that_dies_before_training_begins_ends_the_run_and_the_others_close_their_ledgers(
+    run: SimulatedRun,
+) -> None:
+    run.play(until=lambda: run.run.state == "warming_up")
     run.workers.lose(0, "its process died: killed")
     run.play()
     assert run.run.state == "failed"
     assert run.run.error == "The worker of device 0 (rollout) is gone: its process died: killed"
     assert run.run.observer.closed == {1}
     assert set(run.recorder.causes.values()) == {"failure"}
+
+
+def test_a_worker_that_dies_without_pools_ends_the_run(tmp_path: Path) -> None:
+    job = make_job(schedule={"arm": "colocated"}, devices={"partition": "auto", "count": 2})
+    run = SimulatedRun(job, tmp_path)
+    run.play(until=lambda: run.book.step.version == 1)
+    run.workers.lose(1, "its process died: killed")
+    run.play()
+    assert run.run.state == "failed"
+    assert run.run.error == "The worker of device 1 (both roles) is gone: its process died: killed"
 
 
 def test_a_worker_that_fails_ends_the_run_with_its_own_words(run: SimulatedRun) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from engine import results, simulation
 from engine.config import Job, JobError
-from engine.config.job import ARMS_PLANNED
-from engine.planning import plan_job
-from engine.simulation import chosen_split, improvements_of, setup_of, simulate
+from engine.config.job import ARMS as ALL_ARMS
+from engine.planning import Known, plan_job
+from engine.simulation import Recorded, chosen_split, setup_of, simulate
 from planner.policy.actions import Refuse
-from planner.policy.improvements import DEFAULT, IMPROVEMENTS
+from planner.policy.improvements import DEFAULT
 from planner.simulator.bounds import fluid_throughput
 from planner.simulator.setup import Setup
 from planner.simulator.simulator import Simulator
@@ -25,13 +25,14 @@ from tests.engine.test_results import FIELDS
 from tests.storage.builders import RUN, T0
 
 SHORT = "algorithm.steps=5"
-ARMS = ("no_borrow", *ARMS_PLANNED)
+ARMS = tuple(arm for arm in ALL_ARMS if arm != "colocated")
+"""Those with pools."""
 
 
 def setup_for(*settings: str) -> Setup:
     job = make_job(*settings)
     planned = plan_job(job)
-    return setup_of(job, planned, chosen_split(job, planned))
+    return setup_of(job, planned.known, chosen_split(job, planned))
 
 
 def made(job: Job) -> dict[str, Any]:
@@ -74,12 +75,6 @@ def test_all_arms_but_bidirectional_take_whole_batches_and_may_lend_in_their_dir
 def test_consume_that_is_set_goes_before_the_arms() -> None:
     assert not setup_for("schedule.consume=whole_batch").streaming
     assert setup_for("schedule.arm=no_borrow", "schedule.consume=stream").streaming
-
-
-def test_improvements_that_are_not_named_are_on() -> None:
-    assert improvements_of({}) == DEFAULT
-    off = improvements_of(dict.fromkeys(IMPROVEMENTS, False) | {"keep_lease": True})
-    assert [name for name in IMPROVEMENTS if getattr(off, name)] == ["keep_lease"]
 
 
 @pytest.mark.parametrize("arm", ["bidirectional", "no_borrow"])
@@ -138,7 +133,9 @@ def test_a_result_has_the_fields_of_a_live_run(tmp_path: Path) -> None:
         assert stored is not None
         live = results.build(reader, stored)
     simulated = made(make_job(SHORT))
-    assert list(simulated) == list(live)
+    # and it says what it went by
+    assert list(simulated) == [*live, "source"]
+    assert simulated["source"] == "profile"
     assert set(simulated) >= FIELDS
     for name in ("reward", "lag", "ledger", "switch", "model_error"):
         assert set(simulated[name]) == set(live[name]), name
@@ -228,3 +225,89 @@ def test_all_arms_consume_the_same_tokens_at_staleness_0() -> None:
     # every step takes exactly its own groups
     on_policy = [simulate(make_job(SHORT, "schedule.staleness=0", f"schedule.arm={arm}")) for arm in ARMS]
     assert len({found["tokens"] for found in on_policy}) == 1
+
+
+# -- measured speeds, recorded work -----------------------------------------------------------------------------------
+
+BLIND = ("profile=null", SHORT)
+"""The shipped job without its profile."""
+
+
+def make_recorded(lengths: tuple[tuple[int, ...], ...] = ((100,) * 8, (700,) * 8)) -> Recorded:
+    known = Known(profile=plan_job(make_job()).known.profile, source="run r-1")
+    return Recorded(known=known, lengths=lengths)
+
+
+def test_a_job_without_a_profile_goes_by_one_that_was_measured_and_says_so() -> None:
+    known = Known(profile=plan_job(make_job()).known.profile, source="calibration of run c-1")
+    found = simulate(make_job(*BLIND), measured=known)
+    assert found == {**simulate(make_job(SHORT)), "source": "calibration of run c-1"}
+    assert simulate(make_job(SHORT), measured=known)["source"] == "profile", "the job's own goes before it"
+    with pytest.raises(JobError, match="profile: is needed to plan or simulate"):
+        simulate(make_job(*BLIND))
+
+
+def test_a_past_run_is_played_again_on_the_tokens_that_it_generated() -> None:
+    found = simulate(make_job(*BLIND), like=make_recorded())
+    assert (found["kind"], found["source"]) == ("simulated", "run r-1")
+    # 5 steps of 64 groups, 32 of each length; 400 prompt tokens for each of 8 responses
+    assert found["tokens"] == 5 * (32 * 8 * 100 + 32 * 8 * 700 + 64 * 8 * 400)
+    assert simulate(make_job(*BLIND), like=make_recorded()) == found
+
+
+@pytest.mark.parametrize(
+    "setting", ["schedule.arm=opportunistic", "devices.partition=12:4", "schedule.staleness=0", "seed=5"]
+)
+def test_what_is_asked_of_a_past_run_changes_its_time_and_never_its_work(setting: str) -> None:
+    before, after = (simulate(make_job(*BLIND, *more), like=make_recorded()) for more in ((), (setting,)))
+    assert before["tokens"] == after["tokens"]
+    assert before["wall_s"] != after["wall_s"]
+
+
+def test_the_work_of_a_past_run_goes_before_the_profile_of_the_job() -> None:
+    assert simulate(make_job(SHORT), like=make_recorded()) == simulate(make_job(*BLIND), like=make_recorded())
+
+
+@pytest.mark.parametrize(
+    ("lengths", "line"),
+    [
+        (((100,) * 4,), "algorithm.group_size: must be 4 to play that run again, got 8"),
+        (((100,) * 8, (100,) * 7), "every recorded group must have 8 responses of at least 1 token, group 1 has"),
+    ],
+)
+def test_recorded_work_of_another_shape_is_refused(lengths: tuple[tuple[int, ...], ...], line: str) -> None:
+    with pytest.raises(JobError, match=line):
+        simulate(make_job(*BLIND), like=make_recorded(lengths))
+
+
+# -- no pools ---------------------------------------------------------------------------------------------------------
+
+COLOCATED = ("schedule.arm=colocated", "devices.partition=auto", "devices.count=16", SHORT)
+
+
+def test_a_run_without_pools_has_the_fields_of_any_other_and_no_partition() -> None:
+    found = made(make_job(*COLOCATED))
+    assert list(found) == list(made(make_job(SHORT)))
+    assert (found["arm"], found["partition"], found["staleness"], found["consume"]) == (
+        "colocated",
+        None,
+        0.0,
+        "whole_batch",
+    )
+    assert found["lag"] == {"max": 0, "histogram": {"0": 5 * 64}, "max_share_last": 0}
+    assert (found["idle"]["structural_fraction"], found["idle"]["residual_fraction"]) == (None, None)
+    assert sum(found["idle"]["by_cause"].values()) == pytest.approx(found["idle"]["fraction"])
+    assert found["switch"] == {"in_s": pytest.approx((7.7 + 6.16) / 2, abs=0.8), "out_s": None, "grad_s": 1.21}
+    assert {counts["admitted"] for counts in found["leases"].values()} == {0}
+
+
+def test_a_run_without_pools_does_the_same_work_as_one_with_pools() -> None:
+    with_pools = simulate(make_job(SHORT, "schedule.arm=no_borrow", "schedule.staleness=0"))
+    assert simulate(make_job(*COLOCATED))["tokens"] == with_pools["tokens"]
+    played = [simulate(make_job(*BLIND, *more), like=make_recorded()) for more in ((), COLOCATED)]
+    assert played[0]["tokens"] == played[1]["tokens"]
+
+
+def test_devices_that_make_no_whole_replicas_are_refused_without_pools_too() -> None:
+    with pytest.raises(JobError, match="18 devices are no multiple of the train replica size 4"):
+        simulate(make_job(*COLOCATED, "devices.count=18"))

@@ -76,13 +76,13 @@ def prompt_of(item: int) -> str:
     return str(7919**2 * (item + 1))[: 1 + item * 5 % 8]
 
 
-def make_rollouter(model: PreTrainedModel | None = None, **overrides: Any) -> TransformersRollouter:
+def make_rollouter(
+    model: PreTrainedModel | None = None, *, kind: type[TransformersRollouter] = TransformersRollouter, **overrides: Any
+) -> TransformersRollouter:
     sampling = {"max_response_tokens": 20, "temperature": 1.0, "top_p": 1.0}
     sampling |= {key: overrides.pop(key) for key in list(overrides) if key in sampling}
     settings = {"prompt_of": prompt_of, "seed": 11, "group_size": 4, "slots": 32, "clock": lambda: 100.0} | overrides
-    return TransformersRollouter(
-        model or make_model(), make_tokenizer(), sampling_config=SamplingConfig(**sampling), **settings
-    )
+    return kind(model or make_model(), make_tokenizer(), sampling_config=SamplingConfig(**sampling), **settings)
 
 
 def make_request(group_id: int, **overrides: Any) -> GroupRequest:
@@ -99,11 +99,10 @@ def finish(rollouter: TransformersRollouter) -> dict[int, FinishedGroup]:
 
 
 def make_trainer(model: PreTrainedModel | None = None, **overrides: Any) -> TorchTrainer:
-    temperature = overrides.pop("temperature", 1.0)
-    version = overrides.pop("version", 0)
-    return TorchTrainer(
-        model or make_model(), make_tokenizer(), make_algorithm(**overrides), temperature=temperature, version=version
-    )
+    settings = {"temperature": 1.0}
+    names = ("temperature", "version", "optimizer", "deterministic")
+    settings |= {name: overrides.pop(name) for name in names if name in overrides}
+    return TorchTrainer(model or make_model(), make_tokenizer(), make_algorithm(**overrides), **settings)
 
 
 def make_algorithm(**overrides: Any) -> AlgorithmConfig:

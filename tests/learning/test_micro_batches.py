@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.learning import micro_batches as module
-from engine.learning.micro_batches import Sample, micro_batches
+from engine.learning.micro_batches import Sample, bundles, micro_batches
 
 
 def make_samples(lengths: list[tuple[int, int]]) -> list[Sample]:
@@ -55,3 +55,24 @@ def test_a_large_vocabulary_makes_small_batches_but_never_none(vocabulary, rows)
 
 def test_no_samples_make_no_batches():
     assert list(micro_batches([], vocabulary=10)) == []
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ([], []),
+        ([[10, 10]], [1]),
+        ([[10, 10], [10, 10], [10]], [2, 1]),  # 4 x 10 tokens are a full micro batch of 40
+        ([[5, 5], [15], [5, 5]], [1, 1, 1]),  # padded to 3 x 15 the first two would not fit, nor would the last two
+        ([[30, 30], [30, 30], [5]], [1, 1, 1]),  # a group that is too large by itself is not cut
+        ([[], [], [30, 30], [], [10], []], [4, 2]),
+        ([[], []], [2]),
+    ],
+    ids=["none", "one", "full", "padding counts", "large groups", "groups without samples", "nothing to train"],
+)
+def test_bundles_are_consecutive_groups_that_fill_one_micro_batch(groups, expected, monkeypatch):
+    monkeypatch.setattr(module, "MICRO_BATCH_TOKENS", 40)
+    samples = [make_samples([(2, length - 2) for length in lengths]) for lengths in groups]
+    cut = list(bundles(samples, vocabulary=100))
+    assert [len(bundle) for bundle in cut] == expected
+    assert [index for bundle in cut for index in bundle] == list(range(len(groups)))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.learning.weights import flatten, load_flat, parameter_count, sha256
+from engine.learning.weights import flatten, load_flat, nbytes_of, parameter_count, sha256
 from tests.learning.builders import make_model
 
 
@@ -57,3 +57,10 @@ def test_a_wrong_vector_is_refused_and_nothing_is_written(vector, match):
 def test_a_model_in_half_precision_is_refused():
     with pytest.raises(ValueError, match="bfloat16"):
         flatten(make_model().to(torch.bfloat16))
+
+
+def test_memory_is_that_of_parameters_and_buffers_with_tied_weights_once():
+    model = make_model("tied")
+    buffers = sum(buffer.nbytes for buffer in model.buffers())
+    assert nbytes_of(model) == 4 * parameter_count(model) + buffers
+    assert nbytes_of(make_model("untied, shared keys")) != nbytes_of(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,6 +39,16 @@ SPEED = RolloutSpeed(slots=2, tokens_per_s=100, half_batch=2, resume_tokens=0)
 )
 def test_continuous_batching_by_hand(lengths: list[float], seconds: float) -> None:
     assert replica_s(SPEED, lengths) == pytest.approx(seconds)
+
+
+def test_a_prompt_costs_its_tokens_of_work_before_the_response() -> None:
+    prompts = replace(SPEED, start_tokens=50)
+    # as if each of two responses were 150 long: 150 * 4 / 100
+    assert replica_s(prompts, [100, 100]) == pytest.approx(6.0)
+    base, slower = make_profile(), make_profile(rollout=replace(make_profile().rollout, start_tokens=100))
+    mean = mean_response_tokens(base.response_tokens)
+    assert full_load_group_s(slower, 8) == pytest.approx(full_load_group_s(base, 8) * (mean + 100) / mean)
+    assert models_of(slower, 64, 8).rollout.b > models_of(base, 64, 8).rollout.b
 
 
 def test_a_batch_ends_with_its_slowest_replica_and_groups_stay_whole() -> None:

@@ -27,6 +27,7 @@ def make_rollouter(**overrides: Any) -> Rollouter:
         "rate": 100.0,
         "half": 2.0,
         "resume_tokens": 10.0,
+        "start_tokens": 0.0,
         "slots": 4,
         "group_size": 2,
         "in_flight_updates": True,
@@ -105,6 +106,30 @@ def test_a_group_whose_prefix_is_lost_begins_again_under_the_weights_of_its_new_
     other.begin(group)
     assert ends(other) == [(pytest.approx(0.4), ()), (pytest.approx(1.0), (7,))]
     assert group.version == 3
+
+
+def test_a_prompt_is_computed_before_the_first_token_and_again_by_whoever_continues_its_group() -> None:
+    replica, other = make_rollouter(start_tokens=10.0), make_rollouter(device=1, start_tokens=10.0)
+    early, late = make_group(7, 10, 30), make_group(8, 10, 30)
+    replica.begin(early)
+    # two at 25 tokens/s: the prompts' 10 and 10 of each in 0.8 s; then one at 100/3: the other 20 in 0.6 s
+    assert ends(replica) == [(pytest.approx(0.8), ()), (pytest.approx(1.4), (7,))]
+    replica.begin(late)
+    replica.advance(1.4 + 0.2)
+    # half of the prompts is computed: no token is there yet, and nothing but the tokens is left for another one
+    replica.give_back((8,))
+    assert late.left == [(10.0, 0.0), (30.0, 0.0)]
+    other.begin(late)
+    # resuming costs its 10 tokens and nothing for starting
+    assert ends(other) == [(pytest.approx(0.8), ()), (pytest.approx(1.4), (8,))]
+
+
+def test_replicas_side_by_side_are_one_with_as_many_times_the_speed_slots_and_half_batch() -> None:
+    one, two = make_rollouter(), make_rollouter(rate=200.0, half=4.0, slots=8)
+    one.begin(make_group(7, 10, 30))
+    two.begin(make_group(7, 10, 30))
+    two.begin(make_group(8, 10, 30))
+    assert [at for at, _ in ends(one)] == pytest.approx([at for at, _ in ends(two)])
 
 
 def test_room_counts_free_slots_in_whole_groups() -> None:

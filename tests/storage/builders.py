@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from storage.records import GroupRow, Span, StepRow
+from storage.records import DecisionRow, GroupRow, LeaseRow, Span, StateRow, StepRow
 
 T0 = 1_700_000_000.0
 """A time like those that are stored; floats are as coarse here as they are in life."""
@@ -56,6 +56,38 @@ def make_group(**overrides: Any) -> GroupRow:
         "prompt": "2 + 2 =",
     }
     return GroupRow(**(fields | overrides))
+
+
+def make_decision(**overrides: Any) -> DecisionRow:
+    fields: dict[str, Any] = {
+        "run_id": RUN,
+        "id": 1,
+        "at": T0,
+        "step": 1,
+        "action": "refuse",
+        "direction": "rollout_on_train",
+        "reason": "It would win 0.4 s and cost 1.1 s.",
+    }
+    return DecisionRow(**(fields | overrides))
+
+
+def make_lease(**overrides: Any) -> LeaseRow:
+    fields: dict[str, Any] = {
+        "run_id": RUN,
+        "lease": 1,
+        "direction": "rollout_on_train",
+        "block": 1,
+        "devices": [2, 3],
+        "state": "granted",
+        "reason": "It wins 2.0 s and costs 1.1 s.",
+        "granted_at": T0,
+    }
+    return LeaseRow(**(fields | overrides))
+
+
+def make_state(**overrides: Any) -> StateRow:
+    fields: dict[str, Any] = {"run_id": RUN, "seq": 0, "at": T0, "data": b"blob"}
+    return StateRow(**(fields | overrides))
 
 
 def chain(lengths: Iterable[float], device: int = 0, start: float = 0.0, run_id: str = RUN) -> list[Span]:

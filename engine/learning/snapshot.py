@@ -1,0 +1,67 @@
+"""What a trainer puts aside after a step, so that another one can go on from there bit by bit (design section 7).
+
+Arrays and numbers only: a snapshot travels through shared memory, or through a folder where it is too large for that or
+must outlive the engine. Nothing of torch here, as the engine reads it. No checkpoint: tokenizer, configuration and the
+reference of a KL term are not part of it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.learning.whole_folder import whole_folder
+
+FORMAT = 1
+"""Of the folder; another number is refused rather than guessed at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A trainer between two steps."""
+
+    version: int
+    """Optimizer updates in the weights."""
+    parameters: npt.NDArray[np.float32]
+    """[P], in the order of `weights.flatten`."""
+    moments: npt.NDArray[np.float32]
+    """[2, P] AdamW's exp_avg and exp_avg_sq in the same order; [0, 0] when the optimizer has made no step."""
+    optimizer_steps: int
+    """Updates the optimizer has made: fewer than `version` where a step had no token to learn from."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.parameters.nbytes + self.moments.nbytes
+
+
+def write(folder: Path, snapshot: Snapshot) -> None:
+    """The folder appears whole or not at all; an existing one is replaced."""
+    about = {"format": FORMAT, "version": snapshot.version, "optimizer_steps": snapshot.optimizer_steps}
+    with whole_folder(folder) as fresh:
+        np.save(fresh / "parameters.npy", snapshot.parameters)
+        np.save(fresh / "moments.npy", snapshot.moments)
+        (fresh / "snapshot.json").write_text(json.dumps(about), encoding="utf-8")
+
+
+def read(folder: Path) -> Snapshot:
+    """Arrays are read-only and read from the files as they are used. Raises ValueError for anything but such a folder.
+
+    That the arrays fit a model is checked by the trainer that they are handed to.
+    """
+    try:
+        about = json.loads((folder / "snapshot.json").read_text(encoding="utf-8"))
+        if about["format"] != FORMAT:
+            raise ValueError(f"snapshot.json has format {about['format']}, this version reads {FORMAT}")
+        return Snapshot(
+            version=int(about["version"]),
+            parameters=np.load(folder / "parameters.npy", mmap_mode="r", allow_pickle=False),
+            moments=np.load(folder / "moments.npy", mmap_mode="r", allow_pickle=False),
+            optimizer_steps=int(about["optimizer_steps"]),
+        )
+    except Exception as error:  # damaged bytes make the readers raise nearly anything
+        raise ValueError(f"{folder} cannot be restored from: {error}") from error

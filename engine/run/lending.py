@@ -1,0 +1,365 @@
+"""The leases of a run: which device is lent, how far its lease is, and what it turned out to be worth.
+
+    home -> preparing -> working -> [draining: its chunk ends] -> releasing -> home
+    any of them -> dead -> home
+
+Decides nothing: the policy grants and ends leases, workers say how far they are. Measured gains go to the never-slower
+guards; a lease that has ended is handed on as a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+from engine.worker import messages as msg
+from planner.policy import actions as act
+from planner.policy.guard import Guard, is_off, observe
+from planner.policy.leases import Direction, Lease, LeaseState, advance
+from planner.policy.pulls import OURS
+from planner.policy.state import Block, Estimates
+from planner.stage_model import slope
+from storage.records import LeaseRow
+
+DIRECTIONS: tuple[Direction, ...] = ("rollout_on_train", "train_on_rollout")
+
+
+@dataclass(slots=True)
+class LiveLease:
+    """A lease under way, and what is measured of it; times in unix seconds."""
+
+    life: Lease
+    device: int
+    alone_until: float | None
+    """When, by the model, the step would have ended without it."""
+    hidden: bool
+    """Granted while the device was at the optimizer: until that is over the preparation costs nothing."""
+    began_at: float | None = None
+    """When the device took the command up."""
+    ready_at: float | None = None
+    working_at: float | None = None
+    ended_at: float | None = None
+    ended_by: str | None = None
+    end_reason: str | None = None
+    released_at: float | None = None
+    step_closed_at: float | None = None
+    groups: float = 0.0
+    chunks: int = 0
+    tokens: int = 0
+    cpu_s: float = 0.0
+    busy_s: float = 0.0
+    grad_s: float | None = None
+    gain_s: float | None = None
+    """Measured, once it is over."""
+    phases: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def in_s(self) -> float | None:
+        """C_in: from the decision to the first useful work."""
+        if self.working_at is None:
+            return None
+        since = self.began_at if self.hidden and self.began_at is not None else self.life.granted_at
+        return self.working_at - since
+
+    @property
+    def out_s(self) -> float | None:
+        """C_out: from the decision to end it until the home role can work, the chunk under way not counted."""
+        if self.released_at is None or self.ended_at is None:
+            return None
+        return self.released_at - self.ended_at - self.phases.get("out_chunk", 0.0)
+
+
+@dataclass(slots=True)
+class BlockEntry:
+    """A device that may be lent."""
+
+    device: int
+    pool: str
+    since: float
+    """When its lease was granted, or when it came home, unix seconds."""
+    lease: LiveLease | None = None
+    reserved: int = 0
+    dead: bool = False
+
+
+class Lending:
+    """All blocks and leases of a run; a block is one device where a replica is one device."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        arm: str,
+        homes: Mapping[int, str],
+        now: float,
+        write: Callable[[LeaseRow], None],
+    ) -> None:
+        """`homes`: device -> home pool, empty where nothing can be lent; `write` takes a lease's row at each change."""
+        self.refused: set[str] = set()
+        """Directions whose gate was asked in the present idle window of the pool that would be lent."""
+        self.directions = frozenset([arm] if arm in DIRECTIONS else DIRECTIONS)
+        self.guards: dict[str, Guard] = {name: Guard() for name in sorted(self.directions)}
+        self.entries = {device: BlockEntry(device, pool, now) for device, pool in homes.items()}
+        self.count = 0
+        self.over = False
+        """The run is over, and what workers say of their leases comes too late."""
+        self._run_id = run_id
+        self._ours = arm in OURS
+        self._write = write
+        self._recent: list[LiveLease] = []
+        self._merging: list[LiveLease] = []
+        """Leases whose gradient the present step has to merge."""
+
+    # -- pictures -----------------------------------------------------------------------------------------------------
+
+    def block_of(self, device: int) -> int:
+        """The block's number is that of its device; -1 where nothing can be lent."""
+        return device if device in self.entries else -1
+
+    def blocks(self, awaited: Container[int] = ()) -> tuple[Block, ...]:
+        """As the policy sees them; the home role of those awaited has an evaluation or a checkpoint to do."""
+        return tuple(
+            Block(
+                block=entry.device,
+                pool=entry.pool,
+                primaries=1,
+                auxiliaries=1,
+                lease=entry.lease.life.lease_id if entry.lease else None,
+                lease_state="dead" if entry.dead else str(entry.lease.life.state) if entry.lease else "",
+                since=entry.since,
+                reserved=entry.reserved,
+                awaited=entry.device in awaited,
+            )
+            for entry in self.entries.values()
+        )
+
+    def open_directions(self, now: float) -> frozenset[str]:
+        """Directions that the arm has and no guard holds off."""
+        return frozenset(name for name in self.directions if not is_off(self.guards[name], now))
+
+    def lease_on(self, device: int) -> LiveLease | None:
+        """The lease under which the device is lent."""
+        entry = self.entries.get(device)
+        return entry.lease if entry else None
+
+    @property
+    def out(self) -> bool:
+        """Some device is not home."""
+        return any(entry.lease is not None for entry in self.entries.values())
+
+    # -- the life of a lease ------------------------------------------------------------------------------------------
+
+    def grant(self, action: act.Lend, now: float, *, hidden: bool) -> LiveLease:
+        """The policy lends a device, which is told in the same breath. `hidden`: it is still at the optimizer."""
+        entry = self.entries[action.block]
+        assert entry.lease is None, f"device {action.block} is lent already"
+        assert not entry.dead, f"device {action.block} is dead"
+        life = Lease(
+            lease_id=self.count,
+            direction=action.direction,
+            block=(entry.device,),
+            state=LeaseState.GRANTED,
+            granted_at=now,
+            expected_end=None,
+            gain_s=action.gain_s,
+            cost_s=action.cost_s,
+            reason=action.reason,
+        )
+        lease = LiveLease(
+            life=life,
+            device=entry.device,
+            alone_until=now + action.alone_s if action.alone_s is not None and isfinite(action.alone_s) else None,
+            hidden=hidden,
+        )
+        self.count += 1
+        entry.lease, entry.since, entry.reserved = lease, now, action.reserved_groups
+        self._recent.append(lease)
+        self._to(lease, LeaseState.PREPARING)
+        return lease
+
+    def ready(self, device: int, event: msg.LeaseReady) -> bool:
+        """The device's other role can begin; False when its lease has been ended meanwhile."""
+        lease = self._known(device, event.lease)
+        lease.began_at, lease.ready_at = event.began_at, event.at
+        lease.phases["in_told"] = event.began_at - lease.life.granted_at
+        lease.phases |= {f"in_{name}": seconds for name, seconds in event.phases.items()}
+        if lease.life.state is not LeaseState.PREPARING:
+            return False
+        self._to(lease, LeaseState.WORKING)
+        return True
+
+    def working(self, device: int, lease_id: int, at: float) -> None:
+        """Its first useful work begins."""
+        self._known(device, lease_id).working_at = at
+
+    def end(self, action: act.EndLease, now: float, *, draining: bool) -> LiveLease:
+        """The policy ends a lease. `draining`: a chunk is still to end."""
+        entry = self.entries[action.block]
+        lease = entry.lease
+        assert lease is not None, f"device {action.block} is not lent"
+        assert lease.life.lease_id == action.lease, f"device {action.block} is not lent under lease {action.lease}"
+        if lease.ended_at is None:
+            early = lease.life.state is LeaseState.PREPARING
+            lease.ended_at, lease.end_reason = now, action.reason
+            lease.ended_by = "revoked" if action.revoke or early else "policy"
+            self._to(lease, LeaseState.DRAINING if draining else LeaseState.RELEASING)
+        entry.reserved = 0
+        return lease
+
+    def pulled(self, device: int, count: int) -> None:
+        """Its rollouter started groups, of those reserved for it first."""
+        entry = self.entries.get(device)
+        if entry is not None and entry.lease is not None:
+            entry.reserved = max(0, entry.reserved - count)
+
+    def chunk_done(self, device: int, groups: int, tokens: int) -> None:
+        """Its trainer finished a chunk."""
+        lease = self.lease_on(device)
+        if lease is not None and groups:
+            lease.chunks, lease.groups, lease.tokens = lease.chunks + 1, lease.groups + groups, lease.tokens + tokens
+            if lease not in self._merging:
+                self._merging.append(lease)
+
+    def generated(self, device: int, lease_id: int, tokens: int, groups: float) -> None:
+        """Its rollouter generated tokens, worth so many groups."""
+        lease = self.lease_on(device)
+        if lease is not None and lease.life.lease_id == lease_id:
+            lease.tokens, lease.groups = lease.tokens + tokens, lease.groups + groups
+
+    def worked(self, device: int, seconds: float, cpu_s: float) -> None:
+        """Auxiliary work on the device took so long."""
+        lease = self.lease_on(device)
+        if lease is not None:
+            lease.busy_s, lease.cpu_s = lease.busy_s + seconds, lease.cpu_s + cpu_s
+
+    def merged(self, seconds: float) -> bool:
+        """The step was made, and merging the gradients of other replicas took so long; was one of them a lease's?"""
+        merged, self._merging = self._merging, []
+        for lease in merged:
+            lease.grad_s = seconds + lease.phases.get("out_ship", 0.0)
+            if lease.released_at is not None:
+                self._write(self._row(lease, lease.gain_s))
+        return bool(merged)
+
+    def step_closes(self, now: float) -> None:
+        """The step's last group is trained: leases for its end are measured by this moment."""
+        for lease in self._recent:
+            lease.step_closed_at = lease.step_closed_at or now
+        self._recent = [lease for lease in self._recent if lease.released_at is None]
+
+    def released(self, device: int, event: msg.LeaseReleased, estimates: Estimates | None) -> LiveLease:
+        """The device is home again."""
+        lease = self._known(device, event.lease)
+        waited = "out_told"
+        if lease.life.state is LeaseState.DRAINING:
+            waited = "out_chunk"
+            self._to(lease, LeaseState.RELEASING, write=False)
+        lease.phases[waited] = event.began_at - (lease.ended_at or event.began_at)
+        lease.phases |= {f"out_{name}": seconds for name, seconds in event.phases.items()}
+        if lease.ended_by == "policy" and not lease.tokens:
+            lease.ended_by = "unused"
+        self._close(lease, event.at)
+        lease.gain_s = self._gain(lease, estimates)
+        if lease.gain_s is not None and self._ours:
+            name = lease.life.direction
+            self.guards[name] = observe(self.guards[name], lease.gain_s, event.at)
+        self._write(self._row(lease, lease.gain_s))
+        return lease
+
+    def die(self, device: int, now: float) -> None:
+        """The device's process is gone, and a lease with it."""
+        entry = self.entries.get(device)
+        if entry is None:
+            return
+        entry.dead = True
+        if entry.lease is not None:
+            self._cut(entry.lease, now, "died", "its process died")
+        entry.reserved = 0
+
+    def back(self, device: int, now: float) -> None:
+        """The device lives again, in its home role."""
+        entry = self.entries.get(device)
+        if entry is not None:
+            entry.dead, entry.since = False, now
+
+    def close(self, now: float) -> None:
+        """The run is over: leases end with it."""
+        self.over = True
+        for entry in self.entries.values():
+            if entry.lease is not None:
+                self._cut(entry.lease, now, "run_ended", "the run ended")
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _known(self, device: int, lease_id: int) -> LiveLease:
+        lease = self.lease_on(device)
+        assert lease is not None, f"device {device} reports lease {lease_id} and is not lent"
+        assert lease.life.lease_id == lease_id, f"device {device} reports lease {lease_id}, not {lease.life.lease_id}"
+        return lease
+
+    def _to(self, lease: LiveLease, state: LeaseState, *, write: bool = True) -> None:
+        lease.life = advance(lease.life, state)
+        if write:
+            self._write(self._row(lease, None))
+
+    def _cut(self, lease: LiveLease, now: float, by: str, reason: str) -> None:
+        lease.ended_at, lease.ended_by, lease.end_reason = lease.ended_at or now, by, reason
+        self._close(lease, now)
+        self._write(self._row(lease, None))
+
+    def _close(self, lease: LiveLease, at: float) -> None:
+        lease.released_at = at
+        lease.life = advance(lease.life, LeaseState.RELEASED)
+        entry = self.entries[lease.device]
+        entry.lease, entry.since, entry.reserved = None, at, 0
+
+    def _gain(self, lease: LiveLease, estimates: Estimates | None) -> float | None:
+        """Seconds won, the measured costs deducted.
+
+        A lease for the end of a step is measured by it: when the model saw it without the lease, less when it came.
+        Any other by the useful seconds of its auxiliary at the speed of a primary, less those of the switch.
+        """
+        if estimates is None or lease.released_at is None:
+            return None
+        in_s = lease.in_s if lease.in_s is not None else (lease.ended_at or lease.released_at) - lease.life.granted_at
+        out_s = lease.out_s or 0.0
+        if lease.alone_until is not None:
+            return lease.alone_until - (lease.step_closed_at or lease.released_at)
+        if lease.life.direction == "rollout_on_train":
+            return lease.groups * estimates.full_load_group_s - in_s - out_s
+        grad_s = estimates.train_on_rollout.grad_s if lease.grad_s is None else lease.grad_s
+        hidden_s = grad_s + estimates.optimizer_s + estimates.sync_s
+        return lease.groups * slope(estimates.train) - in_s - grad_s - max(0.0, out_s - hidden_s)
+
+    def _row(self, lease: LiveLease, gain_s: float | None) -> LeaseRow:
+        life = lease.life
+        return LeaseRow(
+            run_id=self._run_id,
+            lease=life.lease_id,
+            direction=life.direction,
+            block=lease.device,
+            devices=[lease.device],
+            state=str(life.state),
+            reason=life.reason,
+            gain_s=life.gain_s if isfinite(life.gain_s) else None,
+            cost_s=life.cost_s if isfinite(life.cost_s) else None,
+            granted_at=life.granted_at,
+            ready_at=lease.ready_at,
+            working_at=lease.working_at,
+            ended_at=lease.ended_at,
+            released_at=lease.released_at,
+            ended_by=lease.ended_by,
+            end_reason=lease.end_reason,
+            groups=lease.groups,
+            chunks=lease.chunks,
+            tokens=lease.tokens,
+            cpu_s=lease.cpu_s,
+            busy_s=lease.busy_s,
+            in_s=lease.in_s,
+            out_s=lease.out_s,
+            grad_s=lease.grad_s,
+            phases=dict(lease.phases),
+            measured_gain_s=gain_s,
+            regret_s=None if gain_s is None else max(0.0, -gain_s),
+        )

@@ -1,0 +1,130 @@
+"""Puts a run together: its books, and everything that reads or writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine import checkpoints
+from engine.config import Job, ProfileConfig
+from engine.devices import Workers
+from engine.learning.data_order import DataOrder
+from engine.run.applier import Applier
+from engine.run.book import Book, StartPoint
+from engine.run.decisions import Decisions
+from engine.run.lending import Lending
+from engine.run.observer import Observer
+from engine.run.picture import Picture
+from engine.run.profiling import Profiling
+from engine.run.recorder import Recorder
+from engine.run.recovery import Recovery
+from engine.run.specs import worker_specs
+from engine.run.steering import Steering
+from engine.run.version_work import VersionWork
+from engine.worker.messages import WorkerSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a run consists of."""
+
+    specs: list[WorkerSpec]
+    book: Book
+    lending: Lending
+    profiling: Profiling
+    applier: Applier
+    observer: Observer
+    recovery: Recovery
+    steering: Steering
+    version_work: VersionWork
+
+
+def assemble(
+    *,
+    run_id: str,
+    job: Job,
+    start: StartPoint,
+    resume_from: Path | None,
+    cores: Sequence[int],
+    base_dir: Path,
+    cache_dir: Path,
+    checkpoints_dir: Path,
+    workers: Workers,
+    recorder: Recorder,
+    clock: Callable[[], float],
+    clock_offset_s: float,
+    calibration: ProfileConfig | None,
+) -> Parts:
+    """All parts of a run that begins now."""
+    now = clock()
+    order = DataOrder(size=job.task.items, seed=job.seed, shuffle=job.task.shuffle, epochs=job.task.epochs)
+    book = Book(job, start, order=order.item_at, now=now, places=order.groups)
+    specs = worker_specs(
+        run_id=run_id,
+        job=job,
+        cores=cores,
+        base_dir=base_dir,
+        cache_dir=cache_dir,
+        resume_from=resume_from,
+        snapshot_dir=checkpoints_dir / "snapshots",
+        clock_offset_s=clock_offset_s,
+    )
+    book.add_devices(
+        rollout=[spec.device for spec in specs if spec.home != "train"],
+        train=[spec.device for spec in specs if spec.home != "rollout"],
+        pools=job.partition is not None,
+    )
+    lending = Lending(
+        run_id=run_id,
+        arm=job.schedule.arm,
+        homes={spec.device: spec.home for spec in specs if spec.home and spec.rolls and spec.trains},
+        now=now,
+        write=recorder.lease,
+    )
+    picture = Picture(book, lending, job.schedule.improvements_resolved)
+    profiling = Profiling(job, calibration)
+    applier = Applier(
+        run_id=run_id,
+        job=job,
+        book=book,
+        lending=lending,
+        workers=workers,
+        checkpoint_folder=lambda version: checkpoints.folder_of(checkpoints_dir, version),
+    )
+    observer = Observer(
+        job=job,
+        book=book,
+        lending=lending,
+        profiling=profiling,
+        recorder=recorder,
+        applier=applier,
+        estimates=lambda: picture.estimates,
+    )
+    return Parts(
+        specs=specs,
+        book=book,
+        lending=lending,
+        profiling=profiling,
+        applier=applier,
+        observer=observer,
+        recovery=Recovery(
+            specs=specs,
+            book=book,
+            lending=lending,
+            applier=applier,
+            observer=observer,
+            recorder=recorder,
+            workers=workers,
+        ),
+        steering=Steering(
+            devices=[spec.device for spec in specs],
+            picture=picture,
+            profiling=profiling,
+            decisions=Decisions(recorder, every_state=job.schedule.record_states),
+            lending=lending,
+            applier=applier,
+            recorder=recorder,
+        ),
+        version_work=VersionWork(job, book, recorder, clock),
+    )

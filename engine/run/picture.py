@@ -1,0 +1,125 @@
+"""The frozen picture of a run that the policy decides on. Reads the books and changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.run.book import Book, RolloutEntry, TrainEntry
+from engine.run.lending import Lending
+from planner.policy.colocated import share_of
+from planner.policy.improvements import Improvements
+from planner.policy.state import ColocatedDevice, Estimates, RolloutReplica, State, Step, TrainReplica
+
+LEAST_LEFT = 0.1
+"""Share of a group's work that is taken to be left, however long it has been running: it is not finished."""
+
+
+@dataclass(slots=True)
+class Picture:
+    """Makes states."""
+
+    book: Book
+    lending: Lending
+    improvements: Improvements
+    estimates: Estimates | None = field(default=None)
+    """What was measured so far; None: too little."""
+
+    def state(self, now: float) -> State:
+        """The picture at `now`, unix seconds."""
+        book, step, schedule = self.book, self.book.step, self.book.job.schedule
+        groups = book.groups
+        wanted = book.job.algorithm.steps * book.B - (groups.started - groups.excluded)
+        return State(
+            arm=schedule.arm,
+            streaming=schedule.consume_resolved == "stream",
+            bound=book.bound,
+            max_chunk_groups=schedule.max_chunk_groups,
+            published=book.published,
+            started=groups.started,
+            excluded=groups.excluded,
+            prompts_left=int(min(wanted, groups.places_left)),
+            steps_left=book.steps_left,
+            paused=book.paused,
+            stopping=book.stopping,
+            rollout=tuple(self._rollouter(entry, now) for entry in book.rollout.values()),
+            train=tuple(self._trainer(entry) for entry in book.train.values()),
+            step=Step(
+                version=step.version,
+                taken=tuple((group.version, group.bound) for group in step.taken),
+                queue=tuple(step.queue),
+                trained=step.trained,
+                evals_waiting=tuple(step.evals_waiting),
+                evals_running=step.evals_running,
+                checkpoint_due=step.checkpoint_due,
+                checkpoint_running=step.checkpoint_running,
+            ),
+            unconsumed=groups.unconsumed,
+            colocated=tuple(self._colocated(device) for device in book.role),
+            blocks=self.lending.blocks(self._awaited()),
+            returned=groups.returned,
+            estimates=self.estimates,
+            improvements=self.improvements,
+            directions=self.lending.open_directions(now),
+            refused=frozenset(self.lending.refused),
+            closing_since=step.closing_since,
+        )
+
+    def _awaited(self) -> set[int]:
+        """Trainers that an evaluation or the checkpoint of this version waits for."""
+        step = self.book.step
+        awaited = {device for _, device in step.evals_waiting}
+        if step.checkpoint_due:
+            awaited |= set(self.book.trainers[:1])
+        return awaited
+
+    def _rollouter(self, entry: RolloutEntry, now: float) -> RolloutReplica:
+        held = self.book.groups.in_flight.get(entry.device, {})
+        may_update = self.book.in_flight_updates is not False and all(
+            group.bound.staleness > 0 for group in held.values()
+        )
+        latency_s = self.estimates.group_latency_s if self.estimates else 0.0
+        ages = [now - group.began_at for group in held.values()] if latency_s > 0 else []
+        return RolloutReplica(
+            device=entry.device,
+            version=entry.version,
+            loading=entry.loading,
+            in_flight=len(held),
+            may_update_in_flight=may_update,
+            free_groups=self.book.groups.room(
+                entry.device,
+                slots=self.book.job.devices.rollout_slots,
+                group_size=self.book.job.algorithm.group_size,
+            ),
+            block=self.lending.block_of(entry.device),
+            lease=entry.lease,
+            left_groups=sum(max(LEAST_LEFT, 1 - age / latency_s) for age in ages),
+        )
+
+    def _trainer(self, entry: TrainEntry) -> TrainReplica:
+        return TrainReplica(
+            device=entry.device,
+            ready=entry.ready and not entry.leaving and self.book.role.get(entry.device) != "rollout",
+            busy=entry.busy,
+            chunks=len(entry.chunks),
+            shipped=entry.shipped,
+            block=self.lending.block_of(entry.device),
+            lease=entry.lease,
+            groups=sum(len(chunk) for chunk in entry.chunks),
+            busy_since=entry.busy_since,
+        )
+
+    def _colocated(self, device: int) -> ColocatedDevice:
+        book = self.book
+        own = book.groups.of_device(device)
+        taken = {group.group_id for group in book.step.taken}
+        queue = tuple(group_id for group_id in book.step.queue if book.groups[group_id].device == device)
+        finished = sorted((g for g in own if g.finished and g.group_id not in taken), key=lambda g: g.order)
+        return ColocatedDevice(
+            device=device,
+            role=book.role[device],
+            share=share_of(list(book.role).index(device), len(book.role), book.B),
+            started=len(own),
+            finished=tuple(group.group_id for group in finished),
+            queue=queue,
+            trained=sum(group.device == device for group in book.step.taken) - len(queue),
+        )

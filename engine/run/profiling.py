@@ -1,0 +1,125 @@
+"""Feeds the online profiler with what workers report, and takes from it what the policy and the pages are told.
+
+Units on primaries and auxiliaries count alike: a device is as fast in either role.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.config import Job
+from engine.config.profile import ProfileConfig, from_profile, to_profile
+from engine.run.lending import LiveLease
+from engine.worker import messages as msg
+from planner.measuring import Profiler
+from planner.policy.state import Estimates
+
+LEAST_STEPS = 8
+"""Token steps of a stretch of generation below which it is no unit: it is mostly the way in and out."""
+
+
+class Profiling:
+    """What one run measures of itself."""
+
+    def __init__(self, job: Job, given: ProfileConfig | None) -> None:
+        """`given`: of a calibration; the job's own goes before it."""
+        given = job.profile or given
+        self._profiler = Profiler(
+            group_size=job.algorithm.group_size,
+            slots=job.devices.rollout_slots,
+            max_chunk_groups=job.schedule.max_chunk_groups,
+            prompts_per_step=job.algorithm.prompts_per_step,
+            max_response_tokens=job.sampling.max_response_tokens,
+            given=None if given is None else to_profile(given),
+        )
+        self._tokens = self._groups = 0
+        self.problem: str | None = None
+        """Why what was measured cannot be told as a profile."""
+
+    def ready(self, rehearsal: msg.Rehearsal | None, home: str | None) -> None:
+        """A device tried what switching costs."""
+        if rehearsal is None:
+            return
+        if home == "train":
+            self._profiler.switched("rollout_on_train", in_s=rehearsal.in_s, out_s=rehearsal.out_s)
+        else:
+            self._profiler.switched(
+                "train_on_rollout", in_s=rehearsal.in_s, out_s=rehearsal.out_s, grad_s=rehearsal.grad_s
+            )
+
+    def decoded(self, unit: msg.DecodeUnit) -> None:
+        """A stretch of generation."""
+        if unit.steps >= LEAST_STEPS:
+            self._profiler.decoded(
+                steps=unit.steps,
+                sequences=unit.sequences,
+                starts=unit.starts,
+                resumes=unit.resumes,
+                seconds=unit.seconds,
+            )
+
+    def finished(self, group: msg.SealedGroup) -> None:
+        """A group ended."""
+        lengths = [response["tokens"] for response in group.responses]
+        if lengths:
+            self._tokens, self._groups = self._tokens + sum(lengths), self._groups + 1
+            self._profiler.finished(lengths, group.prompt_tokens)
+
+    def trained(self, event: msg.ChunkDone) -> None:
+        """A chunk ended. Only groups with signal go through the model."""
+        stats = event.stats
+        tokens = stats.prompt_tokens + stats.response_tokens
+        if event.trained and not event.given_back and stats.tokens:
+            carried = stats.tokens + stats.prompt_tokens * (stats.groups - stats.no_signal) / stats.groups
+            self._profiler.trained(groups=len(event.trained), tokens=tokens, seconds=event.seconds, carried=carried)
+
+    def stepped(self, event: msg.StepDone) -> None:
+        """A step was made; the snapshot belongs to it, merging is counted apart."""
+        self._profiler.optimized(event.optimizer_s + event.snapshot_s)
+
+    def merged(self, seconds: float) -> None:
+        """Primaries fetched the gradients of auxiliaries."""
+        self._profiler.switched("train_on_rollout", grad_s=seconds)
+
+    def synced(self, seconds: float) -> None:
+        """Rollouters hold a new version."""
+        self._profiler.synced(seconds)
+
+    def released(self, lease: LiveLease) -> None:
+        """A lease has ended. One that came too late to work took at least as long as its preparation: leaving it out
+        would make switching look cheaper than it is."""
+        if lease.ready_at is None:
+            return
+        in_s = lease.in_s if lease.in_s is not None else lease.ready_at - lease.life.granted_at
+        self._profiler.switched(lease.life.direction, in_s=in_s, out_s=lease.out_s)
+
+    @property
+    def group_tokens(self) -> float | None:
+        """Mean response tokens of a group; None before the first one."""
+        return self._tokens / self._groups if self._groups else None
+
+    def estimates(self) -> Estimates | None:
+        """What the policy knows; None while too little was measured."""
+        return self._profiler.estimates()
+
+    def columns(self) -> dict[str, Any]:
+        """Of the run's row: the measured profile and the error of its forecasts."""
+        errors = self._profiler.errors()
+        return {
+            "profile": self._document(),
+            "model_error": {
+                stage: {"median": error.median, "p90": error.p90, "count": error.count} if error else None
+                for stage, error in errors.items()
+            },
+        }
+
+    def _document(self) -> dict[str, Any] | None:
+        """The measured profile as a job file has it."""
+        profile = self._profiler.profile()
+        if profile is None:
+            return None
+        try:
+            return from_profile(profile).model_dump(mode="json")
+        except ValueError as error:
+            self.problem = f"What was measured is no profile: {' '.join(str(error).split())[:300]}"
+            return None
