@@ -44,6 +44,13 @@ that do vary are believed, and what none of them tells stays put."""
 SHARE_TOLD = 0.05
 """A cost whose share the units tell to within this is what is known of it from then on."""
 
+RECENT = 0.3
+"""Weight of the newest unit in the factor of the last few: on shared cores speeds wander by a tenth within seconds,
+which a fit to hundreds of units does not follow."""
+
+MOST_RECENT = 2.0
+"""Largest factor, either way, that one unit says."""
+
 Array = NDArray[np.float64]
 
 
@@ -70,6 +77,8 @@ class LinearFit:
         self._count = self._fitted_at = 0
         self._seen = np.zeros(len(shares), dtype=bool)
         self._noise: float | None = None
+        self._factor = 1.0
+        """Seconds of the last few units over their usual ones."""
         self._errors: deque[float] = deque(maxlen=ERRORS_KEPT)
         self._ages = DECAY ** np.arange(WINDOW - 1, -1, -1, dtype=np.float64)
 
@@ -80,8 +89,10 @@ class LinearFit:
         if not all(0 <= amount < math.inf for amount in amounts) or not any(amounts):
             raise ValueError(f"amounts of a unit must be numbers >= 0 and one above 0, got {tuple(amounts)!r}")
         if self._costs is not None:
-            predicted = sum(amount * cost for amount, cost in zip(amounts, self._costs.tolist(), strict=True))
-            self._errors.append(abs(predicted - seconds) / seconds)
+            usual = sum(amount * cost for amount, cost in zip(amounts, self._costs.tolist(), strict=True))
+            self._errors.append(abs(usual * self._factor - seconds) / seconds)
+            ratio = min(max(seconds / usual, 1 / MOST_RECENT), MOST_RECENT) if usual > 0 else 1.0
+            self._factor = self._factor ** (1 - RECENT) * ratio**RECENT
         if self._end == len(self._rows):
             self._rows[:WINDOW] = self._rows[WINDOW:]
             self._end = WINDOW
@@ -96,6 +107,13 @@ class LinearFit:
     def costs(self) -> tuple[float, ...] | None:
         """Seconds per amount: the fit, else what was given; None with neither."""
         return None if self._costs is None else tuple(self._costs.tolist())
+
+    @property
+    def costs_now(self) -> tuple[float, ...]:
+        """The costs at the speed of the last few units. Raises ValueError where there are none."""
+        if self._costs is None:
+            raise ValueError("no cost was measured or given")
+        return tuple((self._costs * self._factor).tolist())
 
     @property
     def measured(self) -> bool:

@@ -1,7 +1,7 @@
 """Measures a run while it goes on: from its units to the profile that a simulator obeys and to what the policy knows.
 
     rollout unit: seconds = steps * h/R + sequences / R + starts * p + resumes * q     (b sequences: (b + h) / R a step)
-    train unit:   seconds = chunk_s + carried tokens * token_s
+    train unit:   seconds = chunks * chunk_s + carried tokens * token_s
 
 Pure: told what was measured, it reads no clock. Units of all devices are mixed. It assumes nothing: without a profile
 that was given, there is none until every part of one has been measured.
@@ -97,15 +97,18 @@ class Profiler:
         self._steps = DECAY * self._steps + steps
         self._sequences = DECAY * self._sequences + sequences
 
-    def trained(self, *, groups: int, tokens: int, seconds: float, carried: float | None = None) -> None:
-        """One chunk of `groups` groups with `tokens` prompt plus response tokens. Raises ValueError likewise.
+    def trained(
+        self, *, groups: int, tokens: int, seconds: float, carried: float | None = None, chunks: int = 1
+    ) -> None:
+        """Some chunks in a row: their groups, prompt plus response tokens and seconds. Raises ValueError likewise.
 
         `carried`: tokens that went through the model, where groups without signal do not; None: all of them.
         """
-        if not 1 <= groups <= self._max_chunk_groups:
-            raise ValueError(f"a chunk has 1 to {self._max_chunk_groups} groups, got {groups!r}")
+        if not chunks <= groups <= self._max_chunk_groups * chunks:
+            most = self._max_chunk_groups * chunks
+            raise ValueError(f"{chunks} chunks have {chunks} to {most} groups, got {groups!r}")
         carried = tokens if carried is None else carried
-        self._train.observe((1.0, carried), seconds)
+        self._train.observe((chunks, carried), seconds)
         self._tokens = CARRIED_DECAY * self._tokens + tokens
         self._carried = CARRIED_DECAY * self._carried + carried
 
@@ -173,7 +176,7 @@ class Profiler:
     def estimates(self) -> Estimates | None:
         """What the policy knows, from the lengths of the last groups; None while something is missing. Costs a few
         milliseconds."""
-        profile = self._costs()
+        profile = self._costs(now=True)
         if profile is None:
             return None
         if len(self._lengths) < LEAST_GROUPS:
@@ -187,14 +190,14 @@ class Profiler:
         """Relative errors of each stage's last forecasts, every unit predicted before it was entered."""
         return {"rollout": self._rollout.errors, "train": self._train.errors}
 
-    def _costs(self) -> Profile | None:
-        """The profile without the measured lengths."""
+    def _costs(self, *, now: bool = False) -> Profile | None:
+        """The profile without the measured lengths. `now`: at the speed of the last few units instead of the usual."""
         if self.missing:
             return None
         given = self._given
         return Profile(
-            rollout=self._rollout_speed(),
-            train=self._train_speed(),
+            rollout=self._rollout_speed(now=now),
+            train=self._train_speed(now=now),
             optimizer_s=self._seconds("optimizer_s", given.optimizer_s if given else None),
             weight_sync_s=self._seconds("weight_sync_s", given.weight_sync_s if given else None),
             rollout_on_train=self._switch("rollout_on_train", given.rollout_on_train if given else None),
@@ -205,11 +208,11 @@ class Profiler:
             models=given.models if given else None,
         )
 
-    def _rollout_speed(self) -> RolloutSpeed:
+    def _rollout_speed(self, *, now: bool) -> RolloutSpeed:
         if self._given is not None and not self._rollout.measured:
             return self._given.rollout
         assert self._rollout.costs is not None
-        step_s, sequence_s, start_s, resume_s = self._rollout.costs
+        step_s, sequence_s, start_s, resume_s = self._rollout.costs_now if now else self._rollout.costs
         if self._given is None and not self._rollout.seen(RESUMES):
             resume_s = start_s  # nothing was continued yet: a prefix is computed again like a prompt
         half = step_s / sequence_s
@@ -225,11 +228,11 @@ class Profiler:
             start_tokens=start_s * tokens_per_s,
         )
 
-    def _train_speed(self) -> TrainSpeed:
+    def _train_speed(self, *, now: bool) -> TrainSpeed:
         if self._given is not None and not self._train.measured:
             return self._given.train
         assert self._train.costs is not None
-        chunk_s, token_s = self._train.costs
+        chunk_s, token_s = self._train.costs_now if now else self._train.costs
         # whoever plans counts all tokens of a group, and does not know which groups will carry no signal
         token_s *= self._carried / self._tokens if self._carried else 1.0
         return TrainSpeed(tokens_per_s=1 / token_s, chunk_s=chunk_s, max_chunk_groups=self._max_chunk_groups)

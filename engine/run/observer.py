@@ -131,7 +131,7 @@ class Observer:
                 book.groups.come_back(device, groups)
             case msg.ChunkDone():
                 book.chunk_done(device, event.trained, event.given_back, event.stats, event.at)
-                self._profiling.trained(event)
+                self._profiling.trained(device, event)
                 tokens = event.stats.prompt_tokens + event.stats.response_tokens
                 self._lending.chunk_done(device, len(event.trained), tokens)
             case msg.GradientShipped(gradient=gradient):

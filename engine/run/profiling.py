@@ -5,6 +5,7 @@ Units on primaries and auxiliaries count alike: a device is as fast in either ro
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from engine.config import Job
@@ -14,8 +15,23 @@ from engine.worker import messages as msg
 from planner.measuring import Profiler
 from planner.policy.state import Estimates
 
+UNIT_S = 0.25
+"""Chunks in a row are one unit of the trainer's model from so many seconds on, as a stretch of generation is one: an
+interrupt of some milliseconds is then no news."""
+
 LEAST_STEPS = 8
 """Token steps of a stretch of generation below which it is no unit: it is mostly the way in and out."""
+
+
+@dataclass(slots=True)
+class _Chunks:
+    """Chunks of one device in a row."""
+
+    chunks: int = 0
+    groups: int = 0
+    tokens: int = 0
+    carried: float = 0.0
+    seconds: float = 0.0
 
 
 class Profiling:
@@ -33,6 +49,7 @@ class Profiling:
             given=None if given is None else to_profile(given),
         )
         self._tokens = self._groups = 0
+        self._chunks: dict[int, _Chunks] = {}
         self.problem: str | None = None
         """Why what was measured cannot be told as a profile."""
 
@@ -65,16 +82,29 @@ class Profiling:
             self._tokens, self._groups = self._tokens + sum(lengths), self._groups + 1
             self._profiler.finished(lengths, group.prompt_tokens)
 
-    def trained(self, event: msg.ChunkDone) -> None:
-        """A chunk ended. Only groups with signal go through the model."""
+    def trained(self, device: int, event: msg.ChunkDone) -> None:
+        """A chunk ended. Only groups with signal go through the model. Short chunks of a device count together."""
         stats = event.stats
-        tokens = stats.prompt_tokens + stats.response_tokens
-        if event.trained and not event.given_back and stats.tokens:
-            carried = stats.tokens + stats.prompt_tokens * (stats.groups - stats.no_signal) / stats.groups
-            self._profiler.trained(groups=len(event.trained), tokens=tokens, seconds=event.seconds, carried=carried)
+        if not event.trained or event.given_back or not stats.tokens:
+            return
+        unit = self._chunks.setdefault(device, _Chunks())
+        unit.chunks, unit.groups = unit.chunks + 1, unit.groups + len(event.trained)
+        unit.tokens += stats.prompt_tokens + stats.response_tokens
+        unit.carried += stats.tokens + stats.prompt_tokens * (stats.groups - stats.no_signal) / stats.groups
+        unit.seconds += event.seconds
+        if unit.seconds >= UNIT_S:
+            self._enter(self._chunks.pop(device))
+
+    def _enter(self, unit: _Chunks) -> None:
+        self._profiler.trained(
+            groups=unit.groups, tokens=unit.tokens, seconds=unit.seconds, carried=unit.carried, chunks=unit.chunks
+        )
 
     def stepped(self, event: msg.StepDone) -> None:
-        """A step was made; the snapshot belongs to it, merging is counted apart."""
+        """A step was made; the snapshot belongs to it, merging is counted apart. While too little was measured to lend
+        at all, short units are better than none."""
+        while self._profiler.missing and self._chunks:
+            self._enter(self._chunks.popitem()[1])
         self._profiler.optimized(event.optimizer_s + event.snapshot_s)
 
     def merged(self, seconds: float) -> None:
