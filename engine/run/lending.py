@@ -10,64 +10,19 @@ guards; a lease that has ended is handed on as a row.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 
+from engine.run.live_lease import LiveLease, gain_of, row_of
 from engine.worker import messages as msg
 from planner.policy import actions as act
 from planner.policy.guard import Guard, is_off, observe
 from planner.policy.leases import Direction, Lease, LeaseState, advance
 from planner.policy.pulls import OURS
 from planner.policy.state import Block, Estimates
-from planner.stage_model import slope
 from storage.records import LeaseRow
 
 DIRECTIONS: tuple[Direction, ...] = ("rollout_on_train", "train_on_rollout")
-
-
-@dataclass(slots=True)
-class LiveLease:
-    """A lease under way, and what is measured of it; times in unix seconds."""
-
-    life: Lease
-    device: int
-    alone_until: float | None
-    """When, by the model, the step would have ended without it."""
-    hidden: bool
-    """Granted while the device was at the optimizer: until that is over the preparation costs nothing."""
-    began_at: float | None = None
-    """When the device took the command up."""
-    ready_at: float | None = None
-    working_at: float | None = None
-    ended_at: float | None = None
-    ended_by: str | None = None
-    end_reason: str | None = None
-    released_at: float | None = None
-    step_closed_at: float | None = None
-    groups: float = 0.0
-    chunks: int = 0
-    tokens: int = 0
-    cpu_s: float = 0.0
-    busy_s: float = 0.0
-    grad_s: float | None = None
-    gain_s: float | None = None
-    """Measured, once it is over."""
-    phases: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def in_s(self) -> float | None:
-        """C_in: from the decision to the first useful work."""
-        if self.working_at is None:
-            return None
-        since = self.began_at if self.hidden and self.began_at is not None else self.life.granted_at
-        return self.working_at - since
-
-    @property
-    def out_s(self) -> float | None:
-        """C_out: from the decision to end it until the home role can work, the chunk under way not counted."""
-        if self.released_at is None or self.ended_at is None:
-            return None
-        return self.released_at - self.ended_at - self.phases.get("out_chunk", 0.0)
 
 
 @dataclass(slots=True)
@@ -200,9 +155,8 @@ class Lending:
         assert lease is not None, f"device {action.block} is not lent"
         assert lease.life.lease_id == action.lease, f"device {action.block} is not lent under lease {action.lease}"
         if lease.ended_at is None:
-            early = lease.life.state is LeaseState.PREPARING
             lease.ended_at, lease.end_reason = now, action.reason
-            lease.ended_by = "revoked" if action.revoke or early else "policy"
+            lease.ended_by = "revoked" if action.revoke else "policy"
             self._to(lease, LeaseState.DRAINING if draining else LeaseState.RELEASING)
         entry.reserved = 0
         return lease
@@ -239,7 +193,7 @@ class Lending:
         for lease in merged:
             lease.grad_s = seconds + lease.phases.get("out_ship", 0.0)
             if lease.released_at is not None:
-                self._write(self._row(lease, lease.gain_s))
+                self._write(row_of(self._run_id, lease))
         return bool(merged)
 
     def step_closes(self, now: float) -> None:
@@ -260,11 +214,11 @@ class Lending:
         if lease.ended_by == "policy" and not lease.tokens:
             lease.ended_by = "unused"
         self._close(lease, event.at)
-        lease.gain_s = self._gain(lease, estimates)
-        if lease.gain_s is not None and self._ours:
+        lease.gain_s = gain_of(lease, estimates)
+        if lease.gain_s is not None and self._ours and lease.ended_by != "revoked":  # which says nothing of its worth
             name = lease.life.direction
             self.guards[name] = observe(self.guards[name], lease.gain_s, event.at)
-        self._write(self._row(lease, lease.gain_s))
+        self._write(row_of(self._run_id, lease))
         return lease
 
     def die(self, device: int, now: float) -> None:
@@ -301,65 +255,15 @@ class Lending:
     def _to(self, lease: LiveLease, state: LeaseState, *, write: bool = True) -> None:
         lease.life = advance(lease.life, state)
         if write:
-            self._write(self._row(lease, None))
+            self._write(row_of(self._run_id, lease))
 
     def _cut(self, lease: LiveLease, now: float, by: str, reason: str) -> None:
         lease.ended_at, lease.ended_by, lease.end_reason = lease.ended_at or now, by, reason
         self._close(lease, now)
-        self._write(self._row(lease, None))
+        self._write(row_of(self._run_id, lease))
 
     def _close(self, lease: LiveLease, at: float) -> None:
         lease.released_at = at
         lease.life = advance(lease.life, LeaseState.RELEASED)
         entry = self.entries[lease.device]
         entry.lease, entry.since, entry.reserved = None, at, 0
-
-    def _gain(self, lease: LiveLease, estimates: Estimates | None) -> float | None:
-        """Seconds won, the measured costs deducted.
-
-        A lease for the end of a step is measured by it: when the model saw it without the lease, less when it came.
-        Any other by the useful seconds of its auxiliary at the speed of a primary, less those of the switch.
-        """
-        if estimates is None or lease.released_at is None:
-            return None
-        in_s = lease.in_s if lease.in_s is not None else (lease.ended_at or lease.released_at) - lease.life.granted_at
-        out_s = lease.out_s or 0.0
-        if lease.alone_until is not None:
-            return lease.alone_until - (lease.step_closed_at or lease.released_at)
-        if lease.life.direction == "rollout_on_train":
-            return lease.groups * estimates.full_load_group_s - in_s - out_s
-        grad_s = estimates.train_on_rollout.grad_s if lease.grad_s is None else lease.grad_s
-        hidden_s = grad_s + estimates.optimizer_s + estimates.sync_s
-        return lease.groups * slope(estimates.train) - in_s - grad_s - max(0.0, out_s - hidden_s)
-
-    def _row(self, lease: LiveLease, gain_s: float | None) -> LeaseRow:
-        life = lease.life
-        return LeaseRow(
-            run_id=self._run_id,
-            lease=life.lease_id,
-            direction=life.direction,
-            block=lease.device,
-            devices=[lease.device],
-            state=str(life.state),
-            reason=life.reason,
-            gain_s=life.gain_s if isfinite(life.gain_s) else None,
-            cost_s=life.cost_s if isfinite(life.cost_s) else None,
-            granted_at=life.granted_at,
-            ready_at=lease.ready_at,
-            working_at=lease.working_at,
-            ended_at=lease.ended_at,
-            released_at=lease.released_at,
-            ended_by=lease.ended_by,
-            end_reason=lease.end_reason,
-            groups=lease.groups,
-            chunks=lease.chunks,
-            tokens=lease.tokens,
-            cpu_s=lease.cpu_s,
-            busy_s=lease.busy_s,
-            in_s=lease.in_s,
-            out_s=lease.out_s,
-            grad_s=lease.grad_s,
-            phases=dict(lease.phases),
-            measured_gain_s=gain_s,
-            regret_s=None if gain_s is None else max(0.0, -gain_s),
-        )

@@ -41,13 +41,13 @@ def test_a_preparation_under_the_optimizer_step_costs_from_when_the_device_took_
     assert lent.release(2, 106.0, 107.0).in_s == 1.0
 
 
-def test_a_lease_that_ends_while_it_prepares_is_revoked_and_never_works() -> None:
+def test_a_lease_that_ends_while_it_prepares_is_unused_and_never_works() -> None:
     lent = Lent()
     lent.grant(2, 100.0)
     lent.end(2, 100.5)
     assert not lent.ready(2, 100.4, 100.75), "the role must not be entered any more"
     row = lent.release(2, 101.0, 102.0)
-    assert (row.ended_by, row.in_s, row.working_at, row.ready_at) == ("revoked", None, None, 100.75)
+    assert (row.ended_by, row.in_s, row.working_at, row.ready_at) == ("unused", None, None, 100.75)
 
 
 def test_a_lease_under_which_nothing_was_done_is_unused() -> None:
