@@ -8,6 +8,7 @@ reference of a KL term are not part of it.
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,3 +66,14 @@ def read(folder: Path) -> Snapshot:
         )
     except Exception as error:  # damaged bytes make the readers raise nearly anything
         raise ValueError(f"{folder} cannot be restored from: {error}") from error
+
+
+def folder_of(root: Path, version: int) -> Path:
+    """Where the snapshot of a version lies among those of its run."""
+    return root / f"version-{version:08d}"
+
+
+def prune(root: Path, *, keep: int) -> None:
+    """Remove all but the newest snapshots of a run; whoever has one open goes on reading it."""
+    for old in sorted(root.glob("version-*"))[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from engine.worker.transport import Transport
 
 
+SNAPSHOTS_KEPT = 3
+"""Folders of a run: the newest, and those that a trainer that was slow to be told may still be reading."""
+
+
 class TrainRole:
     """Primary on a train device, auxiliary under a lease."""
 
@@ -164,8 +168,9 @@ class TrainRole:
         large = taken.nbytes > self._worker.spec.job.checkpoint.snapshot_max_bytes and folder is not None
         if large:
             assert folder is not None
-            folder = folder / f"version-{taken.version}"
+            root, folder = folder, snapshot.folder_of(folder, taken.version)
             snapshot.write(folder, taken)
+            snapshot.prune(root, keep=SNAPSHOTS_KEPT)
         return msg.SnapshotHandle(
             version=taken.version,
             weights=None if large else weights,

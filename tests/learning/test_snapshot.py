@@ -148,3 +148,12 @@ def test_a_folder_that_is_not_whole_is_refused(damage, match, tmp_path):
     damage(tmp_path / "x")
     with pytest.raises(ValueError, match=match):
         snapshots.read(tmp_path / "x")
+
+
+def test_only_the_newest_snapshots_of_a_run_are_kept(tmp_path):
+    taken = make_trainer().snapshot()
+    for version in (2, 9, 10, 11):
+        snapshots.write(snapshots.folder_of(tmp_path, version), taken)
+    snapshots.prune(tmp_path, keep=2)
+    assert sorted(tmp_path.iterdir()) == [snapshots.folder_of(tmp_path, version) for version in (10, 11)]
+    snapshots.prune(tmp_path / "none", keep=2)
