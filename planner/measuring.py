@@ -74,8 +74,10 @@ class Profiler:
             minimum=LEAST_DECODES,
             given=None if given is None else _decode_costs(given.rollout),
         )
+        # full chunks alike tell nothing of a chunk's fixed part: until others do it is taken to be small, as a planner that
+        # believes in a large one shares no work out
         self._train = LinearFit(
-            shares=(0.5, 0.5),
+            shares=(0.1, 0.9),
             floors=(0.0, 0.01),
             minimum=LEAST_CHUNKS,
             given=None if given is None else (given.train.chunk_s, 1 / given.train.tokens_per_s),

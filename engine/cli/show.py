@@ -62,10 +62,30 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("lag, largest", _number(result["lag"]["max"], "d")),
         ("excluded groups", ", ".join(f"{n} {reason}" for reason, n in result["excluded"].items()) or "none"),
         ("weight publish, median", _milliseconds(result["publish_s"])),
+        *_leases(result),
         ("ledger gap / CPU over busy", _ledger(result["ledger"])),
     ]
+    if result.get("deaths"):
+        rows.append(("workers that died and were replaced", str(result["deaths"])))
     if result["error"]:
         rows.append(("error", result["error"]))
+    return rows
+
+
+def _leases(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """What was lent, and what lending went by; nothing for an arm that lends nothing."""
+    rows: list[tuple[str, str]] = []
+    for direction, counts in result["leases"].items():
+        if any(counts.values()):
+            told = f"{counts['admitted']} admitted, {counts['delivered']} delivered, {counts['refused']} refused"
+            rows.append((f"leases {direction}", told))
+    if rows:
+        switch = result["switch"]
+        costs = ", ".join(f"{name} {_milliseconds(switch[f'{name}_s'])}" for name in ("in", "out", "grad"))
+        rows.append(("switch, medians", costs))
+    for stage, error in result["model_error"].items():
+        if error["median"] is not None:
+            rows.append((f"model error {stage}, median / p90", f"{error['median']:.1%} / {error['p90']:.1%}"))
     return rows
 
 
