@@ -54,7 +54,7 @@ def depends_on(job: Job) -> dict[str, Any]:
         "model": job.model.model_dump(mode="json"),
         "task": job.task.model_dump(mode="json"),
         "sampling": job.sampling.model_dump(mode="json"),
-        "algorithm": {"group_size": job.algorithm.group_size},
+        "algorithm": {"group_size": job.algorithm.group_size, "reference": job.algorithm.kl_coef > 0},
         "devices": {
             name: getattr(devices, name)
             for name in (
@@ -62,6 +62,7 @@ def depends_on(job: Job) -> dict[str, Any]:
                 "rollouter",
                 "trainer",
                 "rollout_slots",
+                "oversubscribe",
                 "rollout_replica_size",
                 "train_replica_size",
             )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import socket
 import threading
 import time
@@ -30,6 +31,8 @@ from engine.devices import Report, Workers
 from engine.lock import lock
 from engine.run.book import StartPoint
 from engine.run.commands import RunCommands
+from engine.run.live_lease import cut_off
+from engine.run.parts import SNAPSHOTS
 from engine.run.recorder import Recorder
 from engine.run.run import Run
 from storage.mailbox import Mailbox
@@ -171,6 +174,7 @@ class Service:
                     self._writer.run(
                         run.run_id, state="interrupted", ended_at=ended_at, error="The engine that ran it ended."
                     )
+                    self._writer.leases([cut_off(lease, ended_at) for lease in reader.leases_open(run.run_id)])
         for command in self._mailbox.list(state="accepted", limit=100_000):
             self._mailbox.reject(command.id, "The engine ended before this took effect.")
         self._writer.flush(FLUSH_S)
@@ -302,6 +306,7 @@ class Service:
         run.recorder.run(**final, result=result)
         self._writer.flush(FLUSH_S)
         commands.end()
+        shutil.rmtree(self._data.checkpoints(run.run_id) / SNAPSHOTS, ignore_errors=True)
         del self._runs[run.run_id]
         logger.info("Run %s is %s after %d steps.", run.run_id, run.state, result["steps"])
 

@@ -74,7 +74,7 @@ class Profiler:
             minimum=LEAST_DECODES,
             given=None if given is None else _decode_costs(given.rollout),
         )
-        # full chunks alike tell nothing of a chunk's fixed part: until others do it is taken to be small, as a planner that
+        # full chunks alike tell nothing of a chunk's fixed part: until others do it is taken to be small, since whoever
         # believes in a large one shares no work out
         self._train = LinearFit(
             shares=(0.1, 0.9),
@@ -84,6 +84,7 @@ class Profiler:
         )
         self._lengths = RecordedLengths(group_size=group_size, per_step=prompts_per_step, most=max_response_tokens)
         self._measured: dict[str, deque[float]] = {}
+        self._rehearsed: dict[str, deque[float]] = {}
         self._steps = self._sequences = 0.0
         self._tokens = self._carried = 0.0
 
@@ -141,6 +142,11 @@ class Profiler:
             if seconds is not None:
                 self._enter(f"{direction}.{part}", seconds)
 
+    def rehearsed(self, direction: str, *, in_s: float, out_s: float, grad_s: float) -> None:
+        """A switch that was tried before the run began: it holds until a real one of the direction is measured."""
+        for part, seconds in (("in_s", in_s), ("out_s", out_s), ("grad_s", grad_s)):
+            self._rehearsed.setdefault(f"{direction}.{part}", deque(maxlen=COSTS_KEPT)).append(seconds)
+
     def _enter(self, name: str, seconds: float) -> None:
         if not 0 <= seconds < float("inf"):
             raise ValueError(f"{name} must be a number of seconds >= 0, got {seconds!r}")
@@ -164,7 +170,7 @@ class Profiler:
             "weight_sync_s",
             *(f"{way}.{part}" for way in DIRECTIONS for part in ("in_s", "out_s")),
         )
-        return (*few, *(name for name in needed if name not in self._measured))
+        return (*few, *(name for name in needed if name not in self._measured and name not in self._rehearsed))
 
     def profile(self) -> Profile | None:
         """What a simulator obeys; None while something is missing."""
@@ -247,7 +253,7 @@ class Profiler:
         return min(self._train.noise, MOST_NOISE)
 
     def _seconds(self, name: str, given: float | None) -> float:
-        values = self._measured.get(name)
+        values = self._measured.get(name) or (None if given is not None else self._rehearsed.get(name))
         if values is None:
             assert given is not None, f"{name} was neither measured nor given"
             return given

@@ -72,8 +72,6 @@ class StepRow:
     """The bound in force."""
     metrics: dict[str, Any] = field(metadata=json_column("metrics_json"), default_factory=dict)
     """Everything else that a step reports: mismatch_kl, clip_share, capped_share, ess, by_lag, lr, publish_s, ..."""
-    rolled_back: int = 0
-    """1 when its effect was lost with a trainer and its prompts were consumed again, else 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -229,7 +229,6 @@ def m004_leases_and_decisions(db: Database) -> None:
     db.table("runs").add_column("model_error_json", str)
     db.table("runs").add_column("guards_json", str, not_null_default="{}")
     db.table("runs").add_column("deaths", int)
-    db.table("steps").add_column("rolled_back", int, not_null_default=0)
 
 
 @CONTROL()

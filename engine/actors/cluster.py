@@ -132,7 +132,7 @@ class RayWorkers:
             reason = " ".join(str(error).split()).partition(". ")[0][:200]
             return Report(run_id=run_id, device=device, delivery=None, lost=f"its process died ({reason})")
         except RayError as error:
-            del self._workers[key]
+            ray.kill(self._workers.pop(key).actor)
             reason = " ".join(str(error).split())[:500]
             return Report(run_id=run_id, device=device, delivery=None, lost=f"it could not be asked: {reason}")
         places = {number: place for place, number in enumerate(delivery.parcels)}
@@ -143,7 +143,15 @@ class RayWorkers:
 
     def _silent(self) -> list[Report]:
         now = time.monotonic()
-        silent = [key for key, w in self._workers.items() if w.answered and now - w.called_at > SILENT_S]
+        silent = [
+            key
+            for key, w in self._workers.items()
+            if w.answered and w.exchange is not None and now - w.called_at > SILENT_S
+        ]
+        if silent:  # an engine that was held up itself finds their answers waiting
+            calls = {self._workers[key].exchange: key for key in silent}
+            ready, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
+            silent = [key for key in silent if key not in {calls[ref] for ref in ready}]
         for key in silent:
             ray.kill(self._workers.pop(key).actor)
         text = f"it answered nothing for {SILENT_S:.0f} s"

@@ -158,7 +158,8 @@ def calibrate(
         show_calibration.calibration(done.calibration, done.path)
     if done.calibration is None:
         result = done.result
-        print(f"bidirl: run {result['run_id']} {result['state']}: {result['error']}", file=sys.stderr)
+        why = result["error"] or "it did not finish, so nothing is stored"
+        print(f"bidirl: run {result['run_id']} {result['state']}: {why}", file=sys.stderr)
         raise typer.Exit(130 if done.stopped else 1)
 
 

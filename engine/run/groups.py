@@ -37,9 +37,11 @@ class Group:
     version: int
     """Of its first token: that of the replica until the worker reports it."""
     began_at: float
-    """When it was last handed out, unix seconds."""
+    """When it began to grow, unix seconds; the time in which nobody held it is left out."""
     finished: SealedGroup | None = None
     order: int = 0
+    grown_s: float = 0.0
+    """How long it had grown when it came back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +109,11 @@ class Groups:
         del self.in_flight[entry.device][group.group_id]
         return entry
 
-    def come_back(self, device: int, partials: Iterable[PartialGroup]) -> None:
+    def come_back(self, device: int, partials: Iterable[PartialGroup], now: float) -> None:
         """A device gave unfinished groups back with their prefixes."""
         for partial in partials:
-            del self.in_flight[device][partial.group_id]
+            group = self.in_flight[device].pop(partial.group_id)
+            group.grown_s = now - group.began_at if partial.partial else 0.0
             self._returned[partial.group_id] = partial if partial.partial else None
 
     def lose(self, device: int) -> int:
@@ -140,7 +143,7 @@ class Groups:
         requests = []
         for group_id in group_ids:
             group, partial = self._groups[group_id], self._returned.pop(group_id)
-            group.device, group.began_at = device, now
+            group.device, group.began_at = device, now - (group.grown_s if partial is not None else 0.0)
             if partial is None:
                 group.version = version
             else:

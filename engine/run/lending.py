@@ -93,6 +93,10 @@ class Lending:
         """Directions that the arm has and no guard holds off."""
         return frozenset(name for name in self.directions if not is_off(self.guards[name], now))
 
+    def held_off(self, now: float) -> dict[str, str]:
+        """Directions that a guard holds off, each with why."""
+        return {name: guard.reason for name, guard in self.guards.items() if is_off(guard, now)}
+
     def lease_on(self, device: int) -> LiveLease | None:
         """The lease under which the device is lent."""
         entry = self.entries.get(device)
@@ -191,7 +195,7 @@ class Lending:
         """The step was made, and merging the gradients of other replicas took so long; was one of them a lease's?"""
         merged, self._merging = self._merging, []
         for lease in merged:
-            lease.grad_s = seconds + lease.phases.get("out_ship", 0.0)
+            lease.grad_s = (lease.grad_s or lease.phases.get("out_ship", 0.0)) + seconds / len(merged)
             if lease.released_at is not None:
                 self._write(row_of(self._run_id, lease))
         return bool(merged)
@@ -199,7 +203,11 @@ class Lending:
     def step_closes(self, now: float) -> None:
         """The step's last group is trained: leases for its end are measured by this moment."""
         for lease in self._recent:
-            lease.step_closed_at = lease.step_closed_at or now
+            if lease.step_closed_at is None:
+                lease.step_closed_at = now
+                lease.partners = sum(other.life.granted_at == lease.life.granted_at for other in self._recent)
+                if lease.released_at is not None and lease.alone_until is not None:
+                    self._judge(lease, None)
         self._recent = [lease for lease in self._recent if lease.released_at is None]
 
     def released(self, device: int, event: msg.LeaseReleased, estimates: Estimates | None) -> LiveLease:
@@ -214,21 +222,23 @@ class Lending:
         if lease.ended_by == "policy" and not lease.tokens:
             lease.ended_by = "unused"
         self._close(lease, event.at)
-        lease.gain_s = gain_of(lease, estimates)
-        if lease.gain_s is not None and self._ours and lease.ended_by != "revoked":  # which says nothing of its worth
-            name = lease.life.direction
-            self.guards[name] = observe(self.guards[name], lease.gain_s, event.at)
-        self._write(row_of(self._run_id, lease))
+        self._judge(lease, estimates)
         return lease
 
-    def die(self, device: int, now: float) -> None:
-        """The device's process is gone, and a lease with it."""
+    def die(self, device: int, now: float, *, lost_groups: int = 0) -> None:
+        """The device's process is gone, and a lease with it; of what it had trained so many groups are lost."""
         entry = self.entries.get(device)
         if entry is None:
             return
         entry.dead = True
-        if entry.lease is not None:
-            self._cut(entry.lease, now, "died", "its process died")
+        lease = entry.lease
+        if lease is not None:
+            if lost_groups:
+                lease.groups = max(0.0, lease.groups - lost_groups)
+                self._merging = [other for other in self._merging if other is not lease]
+                if not lease.groups:
+                    lease.chunks = lease.tokens = 0
+            self._cut(lease, now, "died", "its process died")
         entry.reserved = 0
 
     def back(self, device: int, now: float) -> None:
@@ -243,6 +253,14 @@ class Lending:
         for entry in self.entries.values():
             if entry.lease is not None:
                 self._cut(entry.lease, now, "run_ended", "the run ended")
+
+    def _judge(self, lease: LiveLease, estimates: Estimates | None) -> None:
+        """What it was worth, as soon as that can be told: for the guard, and for its row."""
+        lease.gain_s = gain_of(lease, estimates)
+        if lease.gain_s is not None and self._ours and lease.ended_by != "revoked":  # which says nothing of its worth
+            name = lease.life.direction
+            self.guards[name] = observe(self.guards[name], lease.gain_s, lease.released_at or lease.life.granted_at)
+        self._write(row_of(self._run_id, lease))
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

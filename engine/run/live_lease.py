@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from planner.policy.leases import Lease
@@ -30,6 +30,8 @@ class LiveLease:
     end_reason: str | None = None
     released_at: float | None = None
     step_closed_at: float | None = None
+    partners: int = 1
+    """Leases of the same decision, itself included: what it foretold is won by all of them together."""
     groups: float = 0.0
     chunks: int = 0
     tokens: int = 0
@@ -41,12 +43,16 @@ class LiveLease:
     phases: dict[str, float] = field(default_factory=dict)
 
     @property
+    def since(self) -> float:
+        """From when its preparation costs time."""
+        return self.began_at if self.hidden and self.began_at is not None else self.life.granted_at
+
+    @property
     def in_s(self) -> float | None:
         """C_in: from the decision to the first useful work."""
         if self.working_at is None:
             return None
-        since = self.began_at if self.hidden and self.began_at is not None else self.life.granted_at
-        return self.working_at - since
+        return self.working_at - self.since
 
     @property
     def out_s(self) -> float | None:
@@ -59,15 +65,18 @@ class LiveLease:
 def gain_of(lease: LiveLease, estimates: Estimates | None) -> float | None:
     """Seconds won, the measured costs deducted.
 
-    A lease for the end of a step is measured by it: when the model saw it without the lease, less when it came.
+    A lease for the end of a step is measured by it, once it has come: when the model saw it without the lease, less
+    when it came, shared by the leases of the decision.
     Any other by the useful seconds of its auxiliary at the speed of a primary, less those of the switch.
     """
-    if estimates is None or lease.released_at is None:
+    if lease.released_at is None:
         return None
-    in_s = lease.in_s if lease.in_s is not None else (lease.ended_at or lease.released_at) - lease.life.granted_at
-    out_s = lease.out_s or 0.0
     if lease.alone_until is not None:
-        return lease.alone_until - (lease.step_closed_at or lease.released_at)
+        return None if lease.step_closed_at is None else (lease.alone_until - lease.step_closed_at) / lease.partners
+    if estimates is None:
+        return None
+    in_s = lease.in_s if lease.in_s is not None else (lease.ended_at or lease.released_at) - lease.since
+    out_s = lease.out_s or 0.0
     if lease.life.direction == "rollout_on_train":
         return lease.groups * estimates.full_load_group_s - in_s - out_s
     grad_s = estimates.train_on_rollout.grad_s if lease.grad_s is None else lease.grad_s
@@ -106,4 +115,16 @@ def row_of(run_id: str, lease: LiveLease) -> LeaseRow:
         phases=dict(lease.phases),
         measured_gain_s=gain_s,
         regret_s=None if gain_s is None else max(0.0, -gain_s),
+    )
+
+
+def cut_off(row: LeaseRow, at: float) -> LeaseRow:
+    """A stored lease whose engine ended before it did."""
+    return replace(
+        row,
+        state="released",
+        ended_at=row.ended_at or at,
+        released_at=at,
+        ended_by="run_ended",
+        end_reason="the engine ended",
     )

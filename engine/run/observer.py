@@ -67,6 +67,7 @@ class Observer:
         self._evaluations: dict[tuple[int, str], _Evaluation] = {}
         self._written: list[_Written] = []
         self._last_row: StepRow | None = None
+        self._snapshot_s = 0.0
         self._began: dict[int, float] = {}
         self.started: dict[int, int] = {}
         """Device -> process, of the workers that live."""
@@ -128,7 +129,7 @@ class Observer:
                 text = f"Group {group.group_id} is excluded ({reason}): {detail}"
                 self._recorder.log(now, text, level="warning", device=device)
             case msg.GroupsAborted(groups=groups):
-                book.groups.come_back(device, groups)
+                book.groups.come_back(device, groups, now)
             case msg.ChunkDone():
                 book.chunk_done(device, event.trained, event.given_back, event.stats, event.at)
                 self._profiling.trained(device, event)
@@ -198,9 +199,10 @@ class Observer:
         book, publication = self._book, self._applier.publication
         trainer = book.train.get(device)
         if (trainer is not None or device in book.joining) and book.role.get(device) != "rollout":
+            self._at_version(device, event.version)
             if publication is not None:
                 publication.waiting.discard(device)
-            self._at_version(device, event.version)
+                self.settle_publication()
             return
         replica = book.rollout.get(device)
         if replica is not None and replica.version == event.version:
@@ -208,10 +210,20 @@ class Observer:
         if publication is None or publication.version != event.version:
             return
         publication.loaded(device, event.seconds, event.at)
-        if not publication.waiting and self._last_row is not None and self._last_row.step == event.version:
-            measured = publication.metrics()
-            self._profiling.synced(measured["publish_latency_s"])
-            self._recorder.step_again(dataclasses.replace(self._last_row, metrics=self._last_row.metrics | measured))
+        self.settle_publication()
+
+    def settle_publication(self) -> None:
+        """Everybody who was told of the newest version holds it, or is gone: how long that took."""
+        publication, row = self._applier.publication, self._last_row
+        if publication is None or publication.settled or publication.waiting or not publication.load_s:
+            return
+        if row is None or row.step != publication.version:
+            return
+        publication.settled = True
+        measured = publication.metrics()
+        # the snapshot was taken before the version was told, and is part of the step
+        self._profiling.synced(max(0.0, measured["publish_latency_s"] - self._snapshot_s))
+        self._recorder.step_again(dataclasses.replace(row, metrics=row.metrics | measured))
 
     def _step_done(self, device: int, event: msg.StepDone, now: float) -> None:
         book = self._book
@@ -229,7 +241,7 @@ class Observer:
             self._profiling.merged(event.merge_s)
         done = book.step_done(now)
         self._recorder.step(done, row)
-        self._last_row, self.last_step_at = row, now
+        self._last_row, self.last_step_at, self._snapshot_s = row, now, event.snapshot_s
         self.steps_done.append((done.version + 1, tuple(group.group_id for group in done.taken)))
         self._applier.snapshot = event.snapshot
         self._publish(Publication(event.stats.version, event.handle, event.published_at, event.publish_s))

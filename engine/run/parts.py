@@ -24,6 +24,9 @@ from engine.run.steering import Steering
 from engine.run.version_work import VersionWork
 from engine.worker.messages import WorkerSpec
 
+SNAPSHOTS = "snapshots"
+"""Folder, beside a run's checkpoints, of snapshots too large for shared memory; gone with the run."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -67,7 +70,7 @@ def assemble(
         base_dir=base_dir,
         cache_dir=cache_dir,
         resume_from=resume_from,
-        snapshot_dir=checkpoints_dir / "snapshots",
+        snapshot_dir=checkpoints_dir / SNAPSHOTS,
         clock_offset_s=clock_offset_s,
     )
     book.add_devices(

@@ -65,9 +65,9 @@ class Picture:
         )
 
     def _awaited(self) -> set[int]:
-        """Trainers that an evaluation or the checkpoint of this version waits for."""
+        """Trainers that an evaluation or the checkpoint of this version waits for, or that are on their way to it."""
         step = self.book.step
-        awaited = {device for _, device in step.evals_waiting}
+        awaited = {device for _, device in step.evals_waiting} | set(self.book.joining)
         if step.checkpoint_due:
             awaited |= set(self.book.trainers[:1])
         return awaited

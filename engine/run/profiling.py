@@ -57,12 +57,8 @@ class Profiling:
         """A device tried what switching costs."""
         if rehearsal is None:
             return
-        if home == "train":
-            self._profiler.switched("rollout_on_train", in_s=rehearsal.in_s, out_s=rehearsal.out_s)
-        else:
-            self._profiler.switched(
-                "train_on_rollout", in_s=rehearsal.in_s, out_s=rehearsal.out_s, grad_s=rehearsal.grad_s
-            )
+        direction = "rollout_on_train" if home == "train" else "train_on_rollout"
+        self._profiler.rehearsed(direction, in_s=rehearsal.in_s, out_s=rehearsal.out_s, grad_s=rehearsal.grad_s)
 
     def decoded(self, unit: msg.DecodeUnit) -> None:
         """A stretch of generation."""
@@ -120,7 +116,7 @@ class Profiling:
         would make switching look cheaper than it is."""
         if lease.ready_at is None:
             return
-        in_s = lease.in_s if lease.in_s is not None else lease.ready_at - lease.life.granted_at
+        in_s = lease.in_s if lease.in_s is not None else lease.ready_at - lease.since
         self._profiler.switched(lease.life.direction, in_s=in_s, out_s=lease.out_s)
 
     @property

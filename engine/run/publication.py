@@ -22,6 +22,8 @@ class Publication:
     waiting: set[int] = field(default_factory=set)
     """Devices that were told to load it and have not reported."""
     load_s: list[float] = field(default_factory=list)
+    settled: bool = False
+    """It was measured; who loads it later does so for reasons of its own."""
     loaded_at: float | None = None
     """Unix seconds at which the last device so far had it."""
 

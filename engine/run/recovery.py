@@ -55,6 +55,7 @@ class Recovery:
         self._recorder = recorder
         self._workers = workers
         self._deaths: dict[int, list[int]] = {}
+        self._failed_starts: dict[int, int] = {}
         self.dead: set[int] = set()
         """Devices whose new worker has not its models in memory yet."""
         self.count = 0
@@ -70,6 +71,10 @@ class Recovery:
         self._deaths[device] = deaths
         if len(deaths) > MOST_DEATHS:
             return f"The worker of {name} is gone for the {len(deaths)}th time within one step: {why}"
+        starts = self._failed_starts.get(device, 0) + (device in self.dead)
+        self._failed_starts[device] = starts
+        if starts >= MOST_DEATHS:
+            return f"The worker of {name} died {starts} times before it was ready: {why}"
         self.count += 1
         self.dead.add(device)
         lost = self._forget(device, now)
@@ -86,6 +91,7 @@ class Recovery:
         """Devices whose new worker is ready are home again."""
         for device in sorted(self.dead & self._observer.ready):
             self.dead.discard(device)
+            self._failed_starts.pop(device, None)
             self._lending.back(device, now)
             if device not in self._book.trainers:
                 self._book.rollout[device] = RolloutEntry(device)
@@ -120,7 +126,8 @@ class Recovery:
         step.finishing = tuple(other for other in step.finishing if other != device)
         if self._applier.publication is not None:
             self._applier.publication.waiting.discard(device)
-        self._lending.die(device, now)
+            self._observer.settle_publication()
+        self._lending.die(device, now, lost_groups=trained)
         if device in book.trainers:
             book.joining[device] = TrainEntry(device)
         return f"{groups} unfinished groups begin anew, {chunks} chunks and the gradient of {trained} groups are redone"

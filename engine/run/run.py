@@ -268,14 +268,21 @@ class Run:
             for spec in self.specs:
                 self.applier.send(spec.device, msg.Shutdown())
 
+    def _end_leases(self) -> None:
+        """However the run ends, its leases end with it."""
+        if not self.lending.over:
+            self.lending.close(self._clock())
+
     def break_off(self, error: str, traceback: str) -> None:
         """The engine cannot go on with this run: remove the workers, keep what is recorded."""
         self.recorder.log(self._clock(), traceback, level="error")
+        self._end_leases()
         self._workers.end(self.run_id)
         self.error, self.state, self.over = error, "failed", True
 
     def abandon(self, error: str) -> None:
         """The engine itself ends, and the workers with it."""
+        self._end_leases()
         self.error, self.state, self.over = error, "interrupted", True
 
     def _lose(self, report: Report, now: float) -> None:
@@ -295,7 +302,7 @@ class Run:
     def _watch(self, now: float) -> None:
         if self.error is not None or self.closing:
             return
-        complaint = self._watchdog.look(self.state, self.book, self.observer, now)
+        complaint = self._watchdog.look(self.state, self.book, self.observer, self.lending, self.recovery.dead, now)
         if complaint is not None:
             self._fail(complaint)
 
@@ -313,9 +320,7 @@ class Run:
             "params_sha256": self.observer.params_sha256,
             "progress": progress[0] if progress else None,
             "progress_fraction": progress[1] if progress else None,
-            "guards": {
-                name: guard.reason for name, guard in self.lending.guards.items() if guard.gains_s or guard.off_until
-            },
+            "guards": self.lending.held_off(now),
         }
         if now >= self._profile_due and self.state == "running":
             self._profile_due = now + PROFILE_S

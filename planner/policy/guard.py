@@ -80,7 +80,7 @@ def observe(guard: Guard, gain_s: float, now: float) -> Guard:
         f"the last {len(gains_s)} leases won {mean_s:.2f} s on average, with 90% confidence at most {bound_s:.2f} s"
     )
     if bound_s < 0:
-        return Guard(off_until=now + OFF_S, reason=f"off until {now + OFF_S:.0f} s of the run: {measured}")
+        return Guard(off_until=now + OFF_S, reason=f"off for {OFF_S:.0f} s: {measured}")
     return Guard(gains_s=gains_s, reason=f"on: {measured}")
 
 

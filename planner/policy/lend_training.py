@@ -43,7 +43,7 @@ def lends(state: State, view: Outlook) -> list[Action]:
 def _idle(state: State, view: Outlook) -> list[Block]:
     early = state.improvements.prepare_early
     busy = {r.block for r in state.train if not (r.busy is None or (early and r.busy == "optimizer"))}
-    idle = [block for block in view.home_train if block.block not in busy]
+    idle = [block for block in view.home_train if block.block not in busy and not block.awaited]
     whole = state.improvements.block_leases or (len(idle) == len(view.home_train) and not view.lent_train)
     return idle if whole else []
 
@@ -152,7 +152,9 @@ def ends(state: State, view: Outlook) -> list[Action]:
 
 def _nothing_to_do(state: State, view: Outlook, block: Block) -> str:
     """Nothing may be started, and the block's rollouters hold nothing, or at s >= 1 so little that the others, with as
-    much room, take it over."""
+    much room, take it over; or the home role is awaited."""
+    if block.awaited:
+        return "an evaluation or a checkpoint waits for its trainers"
     held = view.held.get(block.block, 0)
     quota_over = not state.improvements.fill_auxiliary and block.reserved == 0
     if view.startable + view.returned > 0 and not quota_over:

@@ -101,7 +101,8 @@ class Block:
     reserved: int = 0
     """Groups of the data order that are kept for its rollouters and not started yet."""
     awaited: bool = False
-    """An evaluation or a checkpoint of this version waits for its home role: it is not lent, or called home."""
+    """An evaluation or a checkpoint of this version waits for its home role, or that is only just coming to this
+    version: the block is not lent, or called home."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

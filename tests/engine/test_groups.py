@@ -13,6 +13,9 @@ from engine.run.groups import Groups
 from planner.policy.staleness import Bound
 from tests.engine.test_book import sealed
 
+NOW = 20.0
+"""When groups come back, unix seconds."""
+
 B = 4
 
 BOUND = Bound(staleness=1, prompts_per_step=B)
@@ -98,7 +101,7 @@ def test_a_group_that_comes_back_waits_with_its_prefix_and_goes_on_from_it_elsew
     groups = make_groups()
     request = groups.start(0, 2, BOUND, 1, now=5.0)[0]
     back = unfinished(request, version=2)
-    groups.come_back(0, [back])
+    groups.come_back(0, [back], NOW)
     assert (groups.flying, groups.buffered, groups.open) == (0, 0, 1)
     returned = groups.returned[0]
     assert (returned.group_id, returned.version, returned.on_policy) == (0, 2, False)
@@ -112,7 +115,7 @@ def test_a_group_that_comes_back_waits_with_its_prefix_and_goes_on_from_it_elsew
 def test_a_group_of_a_bound_of_0_says_that_only_its_own_version_may_continue_it() -> None:
     groups = make_groups()
     request = groups.start(0, 0, Bound(staleness=0, prompts_per_step=B), 1, now=5.0)[0]
-    groups.come_back(0, [unfinished(request)])
+    groups.come_back(0, [unfinished(request)], NOW)
     assert groups.returned[0].on_policy
 
 
@@ -123,7 +126,7 @@ def test_a_group_without_a_prefix_begins_anew_at_the_version_of_whoever_takes_it
     if how == "its device died":
         assert groups.lose(0) == 1
     else:
-        groups.come_back(0, [unfinished(request, tokens=0)])
+        groups.come_back(0, [unfinished(request, tokens=0)], NOW)
     returned = groups.returned[0]
     assert (returned.version, returned.on_policy) == (-1, False)
     assert groups.resume(1, 3, [0], now=7.0) == (request,)
@@ -133,7 +136,7 @@ def test_a_group_without_a_prefix_begins_anew_at_the_version_of_whoever_takes_it
 def test_a_prefix_is_not_continued_under_older_weights() -> None:
     groups = make_groups()
     request = groups.start(0, 2, BOUND, 1, now=5.0)[0]
-    groups.come_back(0, [unfinished(request, version=2)])
+    groups.come_back(0, [unfinished(request, version=2)], NOW)
     with pytest.raises(AssertionError, match="newer than the weights of device 1"):
         groups.resume(1, 1, [0], now=7.0)
 
@@ -208,7 +211,7 @@ def test_groups_that_a_stopping_run_took_back_are_pending() -> None:
     requests = groups.start(0, 0, BOUND, 6, now=5.0)
     finish(groups, 0, 1, 2, 3)
     make_step(groups, 0, 1, 2, 3)
-    groups.come_back(0, [unfinished(request) for request in requests[4:]])
+    groups.come_back(0, [unfinished(request) for request in requests[4:]], NOW)
     assert groups.flying == 0
     assert groups.resume_point.pending == (4, 5)
 

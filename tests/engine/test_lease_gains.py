@@ -44,12 +44,52 @@ def test_a_lease_for_the_end_of_a_step_has_won_the_time_by_which_the_step_closed
     assert lent.release(2, 110.0, 111.0).measured_gain_s == 7.0  # 100 + 20 - 113
 
 
-def test_a_lease_that_was_home_before_its_step_closed_is_measured_by_when_it_came_home() -> None:
+def test_a_lease_that_was_home_before_its_step_closed_is_measured_when_it_does() -> None:
     lent = Lent()
     lent.grant(2, 100.0, alone_s=20.0)
     lent.ready(2, 100.5, 100.75)
     lent.end(2, 110.0)
-    assert lent.release(2, 110.0, 111.0).measured_gain_s == 9.0  # 100 + 20 - 111
+    assert lent.release(2, 110.0, 111.0).measured_gain_s is None
+    assert lent.lending.guards["rollout_on_train"].gains_s == ()
+    lent.lending.step_closes(125.0)
+    assert lent.rows[-1].measured_gain_s == -5.0  # 100 + 20 - 125
+    assert lent.rows[-1].regret_s == 5.0
+    lent.lending.step_closes(150.0)
+    assert lent.lending.guards["rollout_on_train"].gains_s == (-5.0,)
+
+
+def test_leases_of_one_decision_share_what_it_won() -> None:
+    lent = Lent()
+    for device in (2, 3):
+        lent.grant(device, 100.0, alone_s=20.0)
+        lent.ready(device, 100.5, 100.75)
+        lent.work(device, 101.0)
+        lent.end(device, 110.0)
+        lent.release(device, 110.0, 111.0)
+    lent.lending.step_closes(114.0)
+    assert [row.measured_gain_s for row in lent.rows[-2:]] == [3.0, 3.0]
+
+
+def test_what_a_dead_lease_had_trained_and_not_shipped_is_not_delivered() -> None:
+    lent = Lent()
+    lent.grant(0, 100.0)
+    lent.ready(0, 100.5, 100.75)
+    lent.work(0, 101.0)
+    lent.lending.chunk_done(0, 4, 100)
+    lent.lending.die(0, 105.0, lost_groups=4)
+    row = lent.rows[-1]
+    assert (row.ended_by, row.groups, row.chunks, row.tokens, row.grad_s) == ("died", 0.0, 0, 0, None)
+    assert not lent.lending.merged(0.5)
+
+
+def test_only_a_direction_that_is_held_off_is_told_as_such() -> None:
+    lent, start = Lent(), 1000.0
+    for place in range(MIN_LEASES):
+        assert lent.lending.held_off(start) == {}
+        lent.whole(2, start=start + 20 * place, groups=0.01 * place)
+    now = start + 20 * MIN_LEASES
+    assert set(lent.lending.held_off(now)) == {"rollout_on_train"}
+    assert lent.lending.held_off(now + OFF_S) == {}
 
 
 def test_a_forecast_that_never_ends_is_no_measure() -> None:
@@ -83,7 +123,7 @@ def test_leases_that_lose_time_switch_their_direction_off_for_a_while() -> None:
         lent.whole(2, start=start + 20 * place, groups=0.01 * place)
     now = start + 20 * MIN_LEASES
     assert lent.lending.open_directions(now) == {"train_on_rollout"}
-    assert lent.lending.guards["rollout_on_train"].reason.startswith("off until")
+    assert lent.lending.guards["rollout_on_train"].reason.startswith("off for")
     assert lent.lending.open_directions(now + OFF_S) == {"rollout_on_train", "train_on_rollout"}
 
 

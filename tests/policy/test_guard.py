@@ -33,7 +33,7 @@ def test_it_goes_off_for_a_while_when_leases_clearly_lose_time_and_says_so() -> 
     guard = observed([-1.0, -3.0] * 4, now=50.0)
     assert [is_off(guard, now) for now in (50.0, 50.0 + OFF_S - 1, 50.0 + OFF_S)] == [True, True, False]
     assert guard.reason == (
-        "off until 650 s of the run: the last 8 leases won -2.00 s on average, with 90% confidence at most -1.47 s"
+        "off for 600 s: the last 8 leases won -2.00 s on average, with 90% confidence at most -1.47 s"
     )
 
 

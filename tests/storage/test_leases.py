@@ -23,7 +23,7 @@ from tests.storage.builders import RUN, T0, make_decision, make_lease, make_span
 
 HOUR = 3600.0
 
-OF_OTHER_COLUMNS = ("lag", "metrics", "rolled_back")
+OF_OTHER_COLUMNS = ("lag", "metrics")
 """Fields of a step that are not a column of the same name in the older schema."""
 
 NOTHING = LeaseOutcome(in_out_median_s=None, judged=0, paid_off=0, lost=0)
@@ -205,16 +205,14 @@ def test_a_database_from_before_leases_keeps_its_runs_and_takes_leases(tmp_path:
         run = reader.run(RUN)
         assert run is not None
         assert (run.name, run.guards, run.profile, run.model_error) == ("old", {}, None, None)
-        assert reader.steps(RUN) == [make_step(rolled_back=0)]
+        assert reader.steps(RUN) == [make_step()]
         writer.run(RUN, guards=guard, profile={"mean_tokens": 90}, model_error={"rollout": 0.04})
         writer.leases([make_lease()])
-        writer.step(make_step(rolled_back=1))
         writer.close()
         run = reader.run(RUN)
         assert run is not None
         assert (run.guards, run.profile, run.model_error) == (guard, {"mean_tokens": 90}, {"rollout": 0.04})
         assert [lease.lease for lease in reader.leases(RUN)] == [1]
-        assert [step.rolled_back for step in reader.steps(RUN)] == [1]
 
 
 @pytest.mark.parametrize(
