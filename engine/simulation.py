@@ -15,6 +15,7 @@ from engine.planning import Known, Planned, device_count, known_of, plan_job
 from planner.bubbles import bubbles
 from planner.partitions import Candidate
 from planner.policy.bound import Bound
+from planner.policy.state import LIVE_CHUNKS_AHEAD
 from planner.simulator.bounds import work_device_s
 from planner.simulator.colocated import simulator_of
 from planner.simulator.setup import Setup
@@ -120,6 +121,7 @@ def setup_of(
             steps=algorithm.steps,
             seed=job.seed,
             improvements=schedule.improvements_resolved,
+            chunks_ahead=LIVE_CHUNKS_AHEAD if devices.kind == "cpu" else 1,
             recorded=lengths,
         )
     except ValueError as error:

@@ -14,6 +14,9 @@ from planner.policy.staleness import Bound, Unconsumed
 from planner.profile import SwitchCosts
 from planner.stage_model import StageTime
 
+LIVE_CHUNKS_AHEAD = 2
+"""Chunks that a trainer of a live run may hold; see `State.chunks_ahead`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutReplica:
@@ -198,6 +201,6 @@ class State:
     granted a lease: the published rules ask once per window."""
     closing_since: float | None = None
     """When the merge and optimizer step of the step being made began; None while it is being filled."""
-    chunks_ahead: int = 2
+    chunks_ahead: int = LIVE_CHUNKS_AHEAD
     """Chunks that a trainer may hold: the one it works on, and one more so that it does not idle for the time that a
     report and an answer take. More would bind work to a trainer earlier than needed."""

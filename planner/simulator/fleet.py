@@ -154,6 +154,7 @@ class Fleet:
 
     def stop_at_boundary(self, trainer: Trainer) -> None:
         """The running chunk ends with the group it works on; the rest goes back to the queue."""
+        self.give_back_waiting(trainer)
         groups = trainer.chunks.popleft()
         kept = next(place for place, end in enumerate(trainer.boundaries) if end >= self.now) + 1
         self.world.requeue(list(groups[kept:]))
@@ -161,6 +162,12 @@ class Fleet:
         trainer.stamp += 1
         trainer.changed()
         self.push(trainer.boundaries[kept - 1], CHUNK, trainer, trainer.stamp)
+
+    def give_back_waiting(self, trainer: Trainer) -> None:
+        """Chunks that it has not begun go back to the queue."""
+        while len(trainer.chunks) > 1:
+            self.world.requeue(list(trainer.chunks.pop()))
+            trainer.changed()
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
@@ -178,16 +185,26 @@ class Fleet:
             replica.idle_since = self.now
 
     def train(self, trainer: Trainer, group_ids: tuple[int, ...]) -> None:
-        """The replica begins a chunk of groups of the step."""
-        world, speed = self.world, self.setup.profile.train
+        """The replica takes a chunk of groups of the step; it begins at once, or when the one before it ends."""
+        world = self.world
         world.refused.discard("rollout_on_train")
-        assert trainer.busy is None, f"trainer {trainer.device} is on {trainer.busy}"
+        ahead = self.setup.chunks_ahead > 1 and trainer.busy == "chunk"
+        assert trainer.busy is None or ahead, f"trainer {trainer.device} is on {trainer.busy}"
         if world.step.queue and world.step.queue[0] == group_ids[0]:
             for _ in group_ids:
                 world.step.queue.popleft()
         else:
             for group_id in group_ids:
                 world.step.queue.remove(group_id)
+        trainer.chunks.append(group_ids)
+        if trainer.busy is None:
+            self.begin_chunk(trainer)
+        else:
+            trainer.changed()
+
+    def begin_chunk(self, trainer: Trainer) -> None:
+        """The first of its chunks runs now."""
+        world, speed, group_ids = self.world, self.setup.profile.train, trainer.chunks[0]
         noise = self.noise(TRAIN_NOISE, world.groups[group_ids[0]].place)
         prompt = self.setup.profile.prompt_tokens * self.setup.group_size
         end = self.now + speed.chunk_s * noise
@@ -195,7 +212,6 @@ class Fleet:
         for group_id in group_ids:
             end += (world.groups[group_id].tokens + prompt) / speed.tokens_per_s * noise
             trainer.boundaries.append(end)
-        trainer.chunks.append(group_ids)
         trainer.stamp += 1
         self.woken(trainer)
         trainer.changed(busy="chunk", busy_since=self.now, idle_since=None)

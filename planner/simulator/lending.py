@@ -84,6 +84,9 @@ class Lending:
         if entry.lease_state == "draining":
             return
         lease.ended_at, lease.end_reason = fleet.now, action.reason
+        for trainer in busy:
+            if after(ChunkState.QUEUED, event, held=False) in (Outcome.CANCEL, Outcome.BACK_TO_QUEUE):
+                fleet.give_back_waiting(trainer)
         if busy:
             self._enter(entry, lease, "draining")
             for trainer in fleet.world.trainers.values():

@@ -262,7 +262,7 @@ class Trainer:
                 shipped=self.shipped,
                 block=self.block,
                 lease=self.lease,
-                groups=len(self.chunks[0]) if self.chunks else 0,
+                groups=sum(map(len, self.chunks)),
                 busy_since=self.busy_since,
             )
         return self.view

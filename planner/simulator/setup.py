@@ -51,6 +51,9 @@ class Setup:
     failures: tuple[Failure, ...] = ()
     decide_every_s: float = 0.0
     """least virtual time between two decisions; 0: at every decision point"""
+    chunks_ahead: int = 1
+    """chunks that a trainer may hold: a live engine hands out one more than the running one, since its answers take
+    time; here they take none"""
     revoke_at: tuple[float, ...] = ()
     """virtual seconds at which an operator takes back every lease"""
     recorded: tuple[tuple[int, ...], ...] | None = None

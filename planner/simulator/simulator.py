@@ -138,6 +138,8 @@ class Simulator(Fleet):
             self.world.step.merges = True
             self.lending.delivered(trainer.block, len(groups))
         trainer.changed(busy=None, idle_since=self.now)
+        if trainer.chunks:
+            self.begin_chunk(trainer)
         if self.lending.is_draining(trainer.block):
             self.lending.release(trainer.block)
         return True

@@ -132,7 +132,7 @@ class World:
             upcoming=self.upcoming(),
             refused=frozenset(self.refused),
             closing_since=step.closing_since,
-            chunks_ahead=1,
+            chunks_ahead=setup.chunks_ahead,
         )
 
     def _block(self, entry: BlockEntry) -> Block:

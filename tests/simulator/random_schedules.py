@@ -133,6 +133,7 @@ def random_setup(seed: int) -> Setup:
         ),
         revoke_at=tuple(rng.uniform(0, expected_s) for _ in range(rng.choice((0, 0, 0, 1, 3, 10)))),
         decide_every_s=rng.choice((0.0, 0.0, 0.0, 0.02, 0.2)) * rollout_s,
+        chunks_ahead=rng.choice((1, 1, 2)),
     )
 
 
