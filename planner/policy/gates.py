@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from planner.policy.wording import told
 from planner.stage_model import StageTime
 
 
@@ -96,8 +97,8 @@ def gate_rollout_on_train(
     else:
         admit = gain_s > cost_s
         reason = (
-            f"{_count(groups, 'group')} by {sides} take {joint_s:.2f} s instead of {alone_s:.2f} s: the gain of "
-            f"{gain_s:.2f} s {'exceeds' if admit else 'does not exceed'} the switch cost of {cost_s:.2f} s"
+            f"{_count(groups, 'group')} by {sides} take {told(joint_s)} instead of {told(alone_s)}: the gain of "
+            f"{told(gain_s)} {'exceeds' if admit else 'does not exceed'} the switch cost of {told(cost_s)}"
         )
     return RolloutVerdict(
         admit=admit,
@@ -146,15 +147,15 @@ def gate_train_on_rollout(
         admit, reason = False, "no trainer work remains"
     elif not rest:
         admit = False
-        reason = f"the primaries finish all {_count(drained, 'unit')} within the {in_s:.2f} s of preparing"
+        reason = f"the primaries finish all {_count(drained, 'unit')} within the {told(in_s)} of preparing"
     elif auxiliaries == 0:
         admit, reason = False, "there is no auxiliary to lend"
     else:
         admit = borrow_s < alone_s
         reason = (
-            f"{_count(len(units), 'unit')} take {borrow_s:.2f} s with {_count(auxiliaries, 'auxiliary', 'auxiliaries')}"
-            f" ({drained} while they prepare, the rest in {joint_s:.2f} s, switching {in_s + out_s + grad_s:.2f} s), "
-            f"which is {'less' if admit else 'not less'} than {alone_s:.2f} s without"
+            f"{_count(len(units), 'unit')} take {told(borrow_s)} with {_count(auxiliaries, 'auxiliary', 'auxiliaries')}"
+            f" ({drained} while they prepare, the rest in {told(joint_s)}, switching {told(in_s + out_s + grad_s)}), "
+            f"which is {'less' if admit else 'not less'} than {told(alone_s)} without"
         )
     return TrainVerdict(
         admit=admit, drained=drained, alone_s=alone_s, joint_s=joint_s, borrow_s=borrow_s, reason=reason

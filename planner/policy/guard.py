@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from planner.policy.wording import told
+
 MIN_LEASES = 8
 """Leases before a verdict: with fewer, t quantiles are so wide that only a disaster shows (design section 7)."""
 
@@ -77,10 +79,10 @@ def observe(guard: Guard, gain_s: float, now: float) -> Guard:
         return Guard(gains_s=gains_s, reason=f"only {len(gains_s)} of {MIN_LEASES} leases have been measured")
     bound_s = upper_bound(gains_s)
     measured = (
-        f"the last {len(gains_s)} leases won {mean_s:.2f} s on average, with 90% confidence at most {bound_s:.2f} s"
+        f"the last {len(gains_s)} leases won {told(mean_s)} on average, with 90% confidence at most {told(bound_s)}"
     )
     if bound_s < 0:
-        return Guard(off_until=now + OFF_S, reason=f"off for {OFF_S:.0f} s: {measured}")
+        return Guard(off_until=now + OFF_S, reason=f"off for {told(OFF_S)}: {measured}")
     return Guard(gains_s=gains_s, reason=f"on: {measured}")
 
 

@@ -12,6 +12,7 @@ from planner.policy.leases import Direction
 from planner.policy.outlook import Outlook
 from planner.policy.returns import best, counts_to_try, end_lending, end_returning, plan_of, work_of
 from planner.policy.state import Block, State
+from planner.policy.wording import told
 
 SHORTEST_SHARE = 0.25
 """Share of a group's latency below which a lease is not called home: the next group to finish would lend it again."""
@@ -61,12 +62,12 @@ def _lends_steady(state: State, view: Outlook, idle: list[Block], work: int) -> 
         net_s = length_s - costs.out_s - used * (length_s + costs.in_s)
         horizon_s = view.round_trip_s
         reason = (
-            f"{work} groups last its rollouters {length_s:.0f} s; its trainers would be busy for {used:.0%} of that at "
-            f"home, and it is away for {costs.in_s + costs.out_s:.1f} s more"
+            f"{work} groups last its rollouters {told(length_s)}; its trainers would be busy for {used:.0%} of that at "
+            f"home, and it is away for {told(costs.in_s + costs.out_s)} more"
         )
         needed = view.use_at_home(block, trainers, horizon_s, view.supply_over(horizon_s, lent)) >= MOST_USED
         if net_s <= 0 or needed:
-            why = f"its trainers would be busy for all of the next {horizon_s:.0f} s" if needed else reason
+            why = f"its trainers would be busy for all of the next {told(horizon_s)}" if needed else reason
             refusal = _refuse(state, length_s, length_s - net_s, why)
             break
         found.append(_lend(state, view, block, length_s, length_s - net_s, reason))
@@ -86,10 +87,10 @@ def _lends_step(state: State, view: Outlook, idle: list[Block]) -> list[Lend | R
     ends = {count: end_lending(work, plan, count) for count in counts}
     end_s, count = best((end, count) for count, end in ends.items())
     cost_s = plan.in_s + plan.out_s
-    reason = f"the step ends in {end_s:.1f} s with {count} blocks lent, in {ends[0]:.1f} s with none"
+    reason = f"the step ends in {told(end_s)} with {count} blocks lent, in {told(ends[0])} with none"
     gain_s = ends[0] - end_s + cost_s
     if count == 0:
-        return _refuse(state, 0.0, cost_s, f"no number of lent blocks ends the step before {ends[0]:.1f} s")
+        return _refuse(state, 0.0, cost_s, f"no number of lent blocks ends the step before {told(ends[0])}")
     return [_lend(state, view, block, gain_s, cost_s, reason, alone_s=ends[0]) for block in idle[:count]]
 
 
@@ -177,7 +178,7 @@ def _needed_steady(view: Outlook, working: list[Block]) -> list[tuple[Block, str
         supply = view.supply_over(horizon_s, 0, gone | {block.block})
         if view.use_at_home(block, trainers + block.primaries, horizon_s, supply) < 1.0:
             break
-        found.append((block, f"its trainers would be busy for all of the next {horizon_s:.0f} s at home"))
+        found.append((block, f"its trainers would be busy for all of the next {told(horizon_s)} at home"))
         trainers, gone = trainers + block.primaries, gone | {block.block}
     return found
 
@@ -194,5 +195,5 @@ def _needed_step(state: State, view: Outlook, working: list[Block]) -> list[tupl
     end_s, count = best((end_returning(work, plan, count), count) for count in counts)
     if end_s > stay_s:
         return []
-    reason = f"the step ends in {end_s:.1f} s with its trainers at home, in {stay_s:.1f} s if they stay away"
+    reason = f"the step ends in {told(end_s)} with its trainers at home, in {told(stay_s)} if they stay away"
     return [(block, reason) for block in working[:count]]

@@ -106,14 +106,14 @@ def test_trainers_become_rollouters_only_when_the_gain_exceeds_the_cost(
         (
             {},
             (
-                "8 groups by 2 primaries and 2 auxiliaries take 11.00 s instead of 19.00 s: the gain of 8.00 s exceeds "
+                "8 groups by 2 primaries and 2 auxiliaries take 11.0 s instead of 19.0 s: the gain of 8.00 s exceeds "
                 "the switch cost of 7.00 s"
             ),
         ),
         (
             {"out_s": 4.0},
             (
-                "8 groups by 2 primaries and 2 auxiliaries take 11.00 s instead of 19.00 s: the gain of 8.00 s does "
+                "8 groups by 2 primaries and 2 auxiliaries take 11.0 s instead of 19.0 s: the gain of 8.00 s does "
                 "not exceed the switch cost of 8.00 s"
             ),
         ),
@@ -212,18 +212,18 @@ def test_the_gain_and_the_cost_of_a_trainers_lease_are_those_that_its_times_impl
         (
             {"in_s": 8.0},
             (
-                "4 units take 28.00 s with 1 auxiliary (1 while they prepare, the rest in 12.00 s, switching 16.00 s), "
-                "which is less than 32.00 s without"
+                "4 units take 28.0 s with 1 auxiliary (1 while they prepare, the rest in 12.0 s, switching 16.0 s), "
+                "which is less than 32.0 s without"
             ),
         ),
         (
             {"out_s": 7.5},
             (
-                "4 units take 32.00 s with 1 auxiliary (0 while they prepare, the rest in 16.00 s, switching 16.00 s), "
-                "which is not less than 32.00 s without"
+                "4 units take 32.0 s with 1 auxiliary (0 while they prepare, the rest in 16.0 s, switching 16.0 s), "
+                "which is not less than 32.0 s without"
             ),
         ),
-        ({"in_s": 32.0}, "the primaries finish all 4 units within the 32.00 s of preparing"),
+        ({"in_s": 32.0}, "the primaries finish all 4 units within the 32.0 s of preparing"),
         ({"units": []}, "no trainer work remains"),
         ({"auxiliaries": 0}, "there is no auxiliary to lend"),
     ],

@@ -41,7 +41,7 @@ def test_it_stays_on_while_the_mean_is_negative_but_may_well_be_noise() -> None:
     """Mean -0.25, s = sqrt(8 * 2.25 ** 2 / 7) = 2.405, so -0.25 + 1.4149 * 2.405 / sqrt(8) = 0.95."""
     guard = observed([2.0, -2.5] * 4)
     assert not is_off(guard, 0.0)
-    assert guard.reason == "on: the last 8 leases won -0.25 s on average, with 90% confidence at most 0.95 s"
+    assert guard.reason == "on: the last 8 leases won -250 ms on average, with 90% confidence at most 953 ms"
 
 
 @pytest.mark.parametrize(("gain_s", "off"), [(-1e-6, True), (0.0, False), (1.0, False)])
