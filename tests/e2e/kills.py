@@ -63,7 +63,7 @@ def any_lease(engine: EngineProcess, run_id: str) -> LeaseRow | None:
 
 
 def kill_one(engine: EngineProcess, run_id: str, rng: random.Random) -> str | None:
-    """Kill an auxiliary, or a primary while a lease is out; what it was. None when the run ended first or lends nothing."""
+    """Kill an auxiliary, or a primary while a lease is out; what it was. None when the run ended or lends nothing."""
     role = rng.choice(("auxiliary", "primary rollouter", "primary trainer"))
     deadline = time.monotonic() + 30.0
     while time.monotonic() < deadline:
