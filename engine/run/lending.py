@@ -231,6 +231,8 @@ class Lending:
         if entry is None:
             return
         entry.dead = True
+        for other in self._recent:
+            other.spoiled = True
         lease = entry.lease
         if lease is not None:
             if lost_groups:
@@ -257,7 +259,9 @@ class Lending:
     def _judge(self, lease: LiveLease, estimates: Estimates | None) -> None:
         """What it was worth, as soon as that can be told: for the guard, and for its row."""
         lease.gain_s = gain_of(lease, estimates)
-        if lease.gain_s is not None and self._ours and lease.ended_by != "revoked":  # which says nothing of its worth
+        # what an operator or a death cut short says nothing of its worth
+        counts = self._ours and lease.ended_by != "revoked" and not lease.spoiled
+        if lease.gain_s is not None and counts:
             name = lease.life.direction
             self.guards[name] = observe(self.guards[name], lease.gain_s, lease.released_at or lease.life.granted_at)
         self._write(row_of(self._run_id, lease))

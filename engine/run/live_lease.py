@@ -30,6 +30,8 @@ class LiveLease:
     end_reason: str | None = None
     released_at: float | None = None
     step_closed_at: float | None = None
+    spoiled: bool = False
+    """A worker died while it was out or before its step closed: what that cost is not the lease's doing."""
     partners: int = 1
     """Leases of the same decision, itself included: what it foretold is won by all of them together."""
     groups: float = 0.0

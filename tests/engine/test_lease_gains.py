@@ -82,6 +82,22 @@ def test_what_a_dead_lease_had_trained_and_not_shipped_is_not_delivered() -> Non
     assert not lent.lending.merged(0.5)
 
 
+def test_a_lease_in_whose_step_a_worker_died_says_nothing_to_the_guard() -> None:
+    lent = Lent()
+    lent.grant(2, 100.0, alone_s=20.0)
+    lent.ready(2, 100.5, 100.75)
+    lent.work(2, 101.0)
+    lent.end(2, 110.0)
+    lent.release(2, 110.0, 111.0)
+    lent.lending.die(0, 112.0)
+    lent.lending.step_closes(150.0)
+    assert lent.rows[-1].measured_gain_s == -30.0
+    assert lent.lending.guards["rollout_on_train"].gains_s == ()
+    lent.lending.back(0, 151.0)
+    assert lent.whole(2, start=200.0, groups=5.0).measured_gain_s == 8.0
+    assert lent.lending.guards["rollout_on_train"].gains_s == (8.0,)
+
+
 def test_only_a_direction_that_is_held_off_is_told_as_such() -> None:
     lent, start = Lent(), 1000.0
     for place in range(MIN_LEASES):
