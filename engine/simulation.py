@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from engine.config import Job, JobError, Partition
+from engine.config import Job, JobError, Partition, improvements_problem
 from engine.planning import Known, Planned, device_count, known_of, plan_job
 from planner.bubbles import bubbles
 from planner.partitions import Candidate
@@ -45,6 +45,8 @@ def simulate(
     `measured`: what to go by where the job has no profile. `like`: a real run to go by instead of either, its groups
     as long as they were. Raises JobError for what cannot be simulated, RuntimeError when the run makes no way.
     """
+    if problems := improvements_problem(job):
+        raise JobError(problems, source=source)
     if like is not None:
         job, measured = job.model_copy(update={"profile": None}), like.known
     split = None

@@ -70,7 +70,7 @@ def measured(data: DataDir, run_id: str) -> profiles.Calibration:
     if run.profile is None:
         raise EngineFailed(
             f"run {run_id} of arm {run.arm} measured no whole profile: it needs decoding, chunks, a weight sync and a "
-            "switch in both directions; use more --steps, or an arm that lends both ways"
+            "switch in both directions; use more --steps or more prompts_per_step, or an arm that lends both ways"
         )
     try:
         profile = profiles.measured(run.profile)

@@ -30,7 +30,7 @@ def read(data: DataDir, run_id: str, job_file: Path | None, settings: list[str])
         if run.profile is None:
             raise BadInput(
                 f"--like: run {run_id} has not measured a whole profile (speeds, lengths and both switch costs); "
-                "use a run of an arm that lends both ways, or bidirl calibrate"
+                "use a longer run of an arm that lends both ways, or bidirl calibrate"
             )
         job = _job_of(run, settings) if job_file is None else load_job(job_file, settings)
         lengths = _lengths(reader, run_id, group_size=parse_job(run.job).algorithm.group_size)

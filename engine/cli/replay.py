@@ -32,8 +32,8 @@ def replay(data: DataDir, run_id: str) -> Replayed:
             raise BadInput(f"run {run_id}: {error}") from None
     if count == 0:
         raise BadInput(
-            f"run {run_id} stored no decision: its arm lends nothing and schedule.record_states was false, or they "
-            "are older than the raw telemetry that is kept"
+            f"run {run_id} stored no decision: it decided nothing about a lease and schedule.record_states was false, "
+            "or its decisions are older than the raw telemetry that is kept"
         )
     return Replayed(run_id=run_id, decisions=count, differences=differences)
 

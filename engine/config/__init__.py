@@ -15,7 +15,7 @@ from engine.config.learning import (
     WarmStartConfig,
 )
 from engine.config.profile import ProfileConfig, to_profile
-from engine.config.runnable import check_runnable
+from engine.config.runnable import check_runnable, improvements_problem
 
 __all__ = [
     "ARMS",
@@ -36,6 +36,7 @@ __all__ = [
     "check_job",
     "check_runnable",
     "dump_job",
+    "improvements_problem",
     "load_job",
     "parse_job",
     "parse_setting",

@@ -11,15 +11,20 @@ from engine.config.job import KINDS_AVAILABLE, Job
 from planner.policy.pulls import OURS
 
 
+def improvements_problem(job: Job) -> dict[str, str]:
+    """Place and sentence where the job names improvements that its arm does not have; empty otherwise."""
+    if not job.schedule.improvements or job.schedule.arm in OURS:
+        return {}
+    named = ", ".join(job.schedule.improvements)
+    sentence = f"improvements belong to the arms {', '.join(OURS)}, the arm is {job.schedule.arm}; got {named}"
+    return {"schedule.improvements": sentence}
+
+
 def check_runnable(job: Job, *, source: str = "job") -> None:
     """Raise JobError with everything that keeps the job from running live."""
     devices = job.devices
     problems: dict[str, str] = {}
-    if job.schedule.improvements and job.schedule.arm not in OURS:
-        problems["schedule.improvements"] = (
-            f"improvements belong to the arms {', '.join(OURS)}, the arm is {job.schedule.arm}; got "
-            f"{', '.join(job.schedule.improvements)}"
-        )
+    problems |= improvements_problem(job)
     if devices.kind not in KINDS_AVAILABLE:
         problems["devices.kind"] = (
             f"device kind {devices.kind!r} does not run yet; available: {', '.join(KINDS_AVAILABLE)}"

@@ -311,3 +311,10 @@ def test_a_run_without_pools_does_the_same_work_as_one_with_pools() -> None:
 def test_devices_that_make_no_whole_replicas_are_refused_without_pools_too() -> None:
     with pytest.raises(JobError, match="18 devices are no multiple of the train replica size 4"):
         simulate(make_job(*COLOCATED, "devices.count=18"))
+
+
+def test_improvements_of_an_arm_that_has_none_are_refused() -> None:
+    job = make_job()
+    schedule = job.schedule.model_copy(update={"arm": "opportunistic", "improvements": {"keep_lease": False}})
+    with pytest.raises(JobError, match="improvements belong to the arms bidirectional"):
+        simulate(job.model_copy(update={"schedule": schedule}))
