@@ -142,7 +142,7 @@ def test_calibrate_prints_what_it_found_and_what_to_paste_into_a_job(call: Call,
         ({"profile": None}, 1, f"run {RUN} of arm bidirectional measured no whole profile"),
         ({"profile": PROFILE | {"noise": 7}}, 1, "noise: input should be less than or equal to 1"),
         ({"state": "failed", "error": "a worker died"}, 1, f"run {RUN} failed: a worker died"),
-        ({"state": "stopped"}, 130, f"run {RUN} stopped: None"),
+        ({"state": "stopped"}, 130, f"run {RUN} stopped: it did not finish, so nothing is stored"),
     ],
 )
 def test_a_calibration_that_measured_nothing_stores_nothing_and_says_why(
