@@ -11,8 +11,9 @@ import streamlit as st
 
 from app.clock import PageClock
 from app.decision_rows import DecisionLine, decision_lines, nothing_decided, summaries
-from app.lending import ARMS_WITHOUT_LEASES, SHOWN_DECISIONS
+from app.lending import SHOWN_DECISIONS
 from app.live_frame import Frame
+from engine.config import BORROWING_ARMS
 
 STYLE = """
 .decisions { max-height: 34rem; overflow: auto; }
@@ -66,7 +67,7 @@ def decisions(frame: Frame, clock: PageClock) -> None:
     if lines:
         st.html(table(lines))
     else:
-        st.caption(nothing_decided(run.arm, lends=run.arm not in ARMS_WITHOUT_LEASES, live=frame.live))
+        st.caption(nothing_decided(run.arm, lends=run.arm in BORROWING_ARMS, live=frame.live))
 
 
 def table(lines: list[DecisionLine]) -> str:

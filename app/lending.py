@@ -22,9 +22,6 @@ MAX_LEASE_MARKS = 200
 SUMS_EVERY_S = 3.0
 """Seconds between two countings of the whole run: they grow with it (30 ms for 10,000 leases), what is new does not."""
 
-ARMS_WITHOUT_LEASES = ("no_borrow", "colocated")
-"""Arms for which an empty table is the whole truth."""
-
 DIRECTION_WORDS = {
     "rollout_on_train": "trainer's devices generate",
     "train_on_rollout": "rollouter's devices train",

@@ -9,20 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.config import Job, JobError, to_profile
+from engine.config import BORROWING_ARMS, Job, JobError, to_profile
 from planner.frontier import frontier
 from planner.partitions import Candidate, Plan, plan_profile
 from planner.profile import Models, Profile
 from planner.profile_models import models_of
-
-BORROWING_ARMS = (
-    "rollout_on_train",
-    "train_on_rollout",
-    "opportunistic",
-    "bidirectional_paper",
-    "bidirectional",
-)
-"""Arms that lend devices, so that each pool must be able to host the other role."""
 
 BORROWING_TIE = 0.03
 """Borrowing steps that differ by less are equal to this estimate: it ignores what leases overlap with."""

@@ -15,6 +15,7 @@ from engine.planning import Known, Planned, device_count, known_of, plan_job
 from planner.bubbles import bubbles
 from planner.partitions import Candidate
 from planner.policy.bound import Bound
+from planner.policy.leases import DIRECTIONS
 from planner.policy.state import LIVE_CHUNKS_AHEAD
 from planner.simulator.bounds import work_device_s
 from planner.simulator.colocated import simulator_of
@@ -24,8 +25,6 @@ from planner.simulator.workload import Workload
 
 MOST_SEQUENCES = 20_000_000
 """Responses of one simulated run: each costs some ten microseconds, and its length is drawn beforehand."""
-
-DIRECTIONS = ("rollout_on_train", "train_on_rollout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

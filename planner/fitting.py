@@ -176,7 +176,7 @@ def student_t(probability: float, degrees: float) -> float:
 
 def errors_of(model: StageModel, samples: Iterable[Sample]) -> Errors | None:
     """The model's errors on samples that it was not fitted to; None without any."""
-    return _summary(
+    return summary(
         [abs(model.seconds(sample.workload, sample.replicas) - sample.seconds) / sample.seconds for sample in samples]
     )
 
@@ -245,7 +245,7 @@ class OnlineFit:
     @property
     def errors(self) -> Errors | None:
         """Errors of the last forecasts, each made before its unit was entered; None before there was one."""
-        return _summary(list(self._errors))
+        return summary(list(self._errors))
 
     @property
     def drifts(self) -> tuple[Verdict, ...]:
@@ -335,5 +335,6 @@ def _errors(relative: Array) -> Errors:
     return Errors(median=float(middle), p90=float(high), count=len(relative))
 
 
-def _summary(relative: Sequence[float]) -> Errors | None:
+def summary(relative: Sequence[float]) -> Errors | None:
+    """Of relative errors; None without any."""
     return _errors(np.asarray(relative)) if relative else None

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.drift import MEDIAN_TO_DEVIATION
-from planner.fitting import ERRORS_KEPT, Errors
+from planner.fitting import ERRORS_KEPT, Errors, summary
 
 DECAY = 0.995
 """Weight of a unit per unit of age: about 400 effective ones, since a unit may be a few decode steps of one replica and
@@ -133,10 +133,7 @@ class LinearFit:
     @property
     def errors(self) -> Errors | None:
         """Errors of the last forecasts, each made before its unit was entered; None before there was one."""
-        if not self._errors:
-            return None
-        middle, high = np.quantile(np.asarray(self._errors), (0.5, 0.9))
-        return Errors(median=float(middle), p90=float(high), count=len(self._errors))
+        return summary(list(self._errors))
 
     def seen(self, place: int) -> bool:
         """Some unit of a fit had this amount."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from planner.fitting import Errors
 from planner.linear_fit import DECAY, LinearFit
-from planner.policy.leases import Direction
+from planner.policy.leases import DIRECTIONS
 from planner.policy.state import Estimates
 from planner.profile import Lengths, Profile, RolloutSpeed, SwitchCosts, TrainSpeed
 from planner.profile_models import draw_lengths
@@ -37,16 +37,14 @@ LEAST_GROUPS = 8
 COSTS_KEPT = 16
 """Measured switches, optimizer steps and weight syncs of which the median is taken: one slow one moves nothing."""
 
-DIRECTIONS: tuple[Direction, Direction] = ("rollout_on_train", "train_on_rollout")
-
 CARRIED_DECAY = 0.99
 """Per chunk, of the share of tokens that carry signal: it falls while a model learns."""
 
 MOST_NOISE = 1.0
 """Largest noise that a profile may have."""
 
-STEPS, SEQUENCES, STARTS, RESUMES = range(4)
-CHUNKS, TOKENS = range(2)
+RESUMES = 3
+"""Place of the continued sequences among the amounts of a rollout unit."""
 
 
 class Profiler:

@@ -163,7 +163,7 @@ class TelemetryReader:
 
     def leases_open(self, run_id: str) -> list[LeaseRow]:
         """Leases that have not ended, oldest first."""
-        return [lease for lease in self.leases(run_id) if lease.released_at is None]
+        return self._records(LeaseRow, "FROM leases WHERE run_id = ? AND released_at IS NULL ORDER BY lease", run_id)
 
     def leases_numbered(self, run_id: str, numbers: Collection[int]) -> list[LeaseRow]:
         """Those with these numbers, oldest first; numbers that do not exist are left out."""

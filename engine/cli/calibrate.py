@@ -10,7 +10,7 @@ from typing import Any
 from engine import profiles
 from engine.cli import client, follow
 from engine.cli.client import EngineFailed
-from engine.config import Job, dump_job
+from engine.config import BORROWING_ARMS, Job, dump_job
 from storage.paths import DataDir
 from storage.reader import TelemetryReader
 
@@ -37,7 +37,7 @@ class Calibrated:
 def settings_of(job: Job, steps: int) -> list[str]:
     """What makes a job a short one that measures nothing but its speed: no evaluation, no checkpoint but the last. An
     arm that lends nothing has no switch to measure, so it is left for the one that lends both ways."""
-    lends = job.schedule.arm not in ("no_borrow", "colocated")
+    lends = job.schedule.arm in BORROWING_ARMS
     return [
         *([] if lends else ["schedule.arm=bidirectional"]),
         f"name=calibrate-{job.name[:NAME_LETTERS]}",

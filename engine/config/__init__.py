@@ -5,7 +5,7 @@ Pure: it reads text, validates it and explains what is wrong. It starts nothing 
 
 from engine.config.errors import JobError
 from engine.config.files import apply_settings, check_job, dump_job, load_job, parse_job, parse_setting
-from engine.config.job import ARMS, CheckpointConfig, DevicesConfig, Job, Partition, ScheduleConfig
+from engine.config.job import ARMS, BORROWING_ARMS, CheckpointConfig, DevicesConfig, Job, Partition, ScheduleConfig
 from engine.config.learning import (
     AlgorithmConfig,
     EvalConfig,
@@ -19,6 +19,7 @@ from engine.config.runnable import check_runnable, improvements_problem
 
 __all__ = [
     "ARMS",
+    "BORROWING_ARMS",
     "AlgorithmConfig",
     "CheckpointConfig",
     "DevicesConfig",

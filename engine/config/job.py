@@ -14,16 +14,11 @@ from engine.config.profile import ProfileConfig
 from engine.config.strict import Strict, one_of
 from planner.policy.improvements import DEFAULT, IMPROVEMENTS, Improvements
 
-ARMS = (
-    "no_borrow",
-    "colocated",
-    "rollout_on_train",
-    "train_on_rollout",
-    "opportunistic",
-    "bidirectional_paper",
-    "bidirectional",
-)
-"""Scheduling policies; all but the first two lend devices."""
+BORROWING_ARMS = ("rollout_on_train", "train_on_rollout", "opportunistic", "bidirectional_paper", "bidirectional")
+"""Arms that lend devices, so that each pool must be able to host the other role."""
+
+ARMS = ("no_borrow", "colocated", *BORROWING_ARMS)
+"""Scheduling policies."""
 
 KINDS_AVAILABLE = ("cpu",)
 """Kinds of device that run live."""

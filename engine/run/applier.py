@@ -181,7 +181,7 @@ class Applier:
             book.leave(device)
         lease = self._lending.grant(action, now, hidden=hidden)
         assert self.publication is not None, "a device was lent before anything was published"
-        weights = msg.Weights(version=self.publication.version, handle=self.publication.handle)
+        weights = self.publication.weights
         self.send(device, msg.BeginLease(lease=lease.life.lease_id, step=book.step.version + 1, weights=weights))
 
     def _end_lease(self, action: act.EndLease, now: float) -> None:
@@ -204,9 +204,7 @@ class Applier:
                 lease=lease.life.lease_id,
                 step=book.step.version + 1,
                 revoke=action.revoke,
-                weights=msg.Weights(version=publication.version, handle=publication.handle)
-                if home and publication is not None
-                else None,
+                weights=publication.weights if home and publication is not None else None,
                 snapshot=None if home else self.snapshot,
             ),
         )

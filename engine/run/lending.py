@@ -17,12 +17,10 @@ from engine.run.live_lease import LiveLease, gain_of, row_of
 from engine.worker import messages as msg
 from planner.policy import actions as act
 from planner.policy.guard import Guard, is_off, observe
-from planner.policy.leases import Direction, Lease, LeaseState, advance
+from planner.policy.leases import DIRECTIONS, Lease, LeaseState, advance
 from planner.policy.pulls import OURS
 from planner.policy.state import Block, Estimates
 from storage.records import LeaseRow
-
-DIRECTIONS: tuple[Direction, ...] = ("rollout_on_train", "train_on_rollout")
 
 
 @dataclass(slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
+from planner.policy.lease_gain import gain_by_use
 from planner.policy.leases import Lease
 from planner.policy.state import Estimates
-from planner.stage_model import slope
+from planner.profile import SwitchCosts
 from storage.records import LeaseRow
 
 
@@ -69,7 +70,7 @@ def gain_of(lease: LiveLease, estimates: Estimates | None) -> float | None:
 
     A lease for the end of a step is measured by it, once it has come: when the model saw it without the lease, less
     when it came, shared by the leases of the decision.
-    Any other by the useful seconds of its auxiliary at the speed of a primary, less those of the switch.
+    Any other by the use that was made of it.
     """
     if lease.released_at is None:
         return None
@@ -78,12 +79,9 @@ def gain_of(lease: LiveLease, estimates: Estimates | None) -> float | None:
     if estimates is None:
         return None
     in_s = lease.in_s if lease.in_s is not None else (lease.ended_at or lease.released_at) - lease.since
-    out_s = lease.out_s or 0.0
-    if lease.life.direction == "rollout_on_train":
-        return lease.groups * estimates.full_load_group_s - in_s - out_s
     grad_s = estimates.train_on_rollout.grad_s if lease.grad_s is None else lease.grad_s
-    hidden_s = grad_s + estimates.optimizer_s + estimates.sync_s
-    return lease.groups * slope(estimates.train) - in_s - grad_s - max(0.0, out_s - hidden_s)
+    costs = SwitchCosts(in_s=in_s, out_s=lease.out_s or 0.0, grad_s=grad_s)
+    return gain_by_use(lease.life.direction, groups=lease.groups, share=1.0, estimates=estimates, costs=costs)
 
 
 def row_of(run_id: str, lease: LiveLease) -> LeaseRow:

@@ -15,10 +15,6 @@ from engine.worker import messages as msg
 from planner.measuring import Profiler
 from planner.policy.state import Estimates
 
-UNIT_S = 0.25
-"""Chunks in a row are one unit of the trainer's model from so many seconds on, as a stretch of generation is one: an
-interrupt of some milliseconds is then no news."""
-
 LEAST_STEPS = 8
 """Token steps of a stretch of generation below which it is no unit: it is mostly the way in and out."""
 
@@ -88,7 +84,7 @@ class Profiling:
         unit.tokens += stats.prompt_tokens + stats.response_tokens
         unit.carried += stats.tokens + stats.prompt_tokens * (stats.groups - stats.no_signal) / stats.groups
         unit.seconds += event.seconds
-        if unit.seconds >= UNIT_S:
+        if unit.seconds >= msg.UNIT_S:
             self._enter(self._chunks.pop(device))
 
     def _enter(self, unit: _Chunks) -> None:

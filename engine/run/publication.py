@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.worker.messages import Weights
+
 
 @dataclass(slots=True)
 class Publication:
@@ -26,6 +28,11 @@ class Publication:
     """It was measured; who loads it later does so for reasons of its own."""
     loaded_at: float | None = None
     """Unix seconds at which the last device so far had it."""
+
+    @property
+    def weights(self) -> Weights:
+        """As a command carries them."""
+        return Weights(version=self.version, handle=self.handle)
 
     def told(self, device: int) -> None:
         self.waiting.add(device)

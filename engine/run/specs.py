@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.config import Job
+from engine.config import BORROWING_ARMS, Job
 from engine.worker import messages as msg
 from storage.records import DeviceRow
 
@@ -23,7 +23,7 @@ def worker_specs(
 ) -> list[msg.WorkerSpec]:
     """Rollout devices first, then train devices. Where devices may be lent each one keeps the other role too, passive;
     `colocated` gives every device both roles and no home."""
-    both = job.partition is None or job.schedule.arm != "no_borrow"
+    both = job.partition is None or job.schedule.arm in BORROWING_ARMS
     partition = job.partition
     rolls = job.device_count if partition is None else partition.rollout
     first_trainer = 0 if partition is None else partition.rollout

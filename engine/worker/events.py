@@ -113,7 +113,7 @@ class StepDone:
     handle: Handle | None
     """The new weights, from the trainer that publishes."""
     snapshot: SnapshotHandle | None
-    """From the trainer that publishes."""
+    """From the trainer that publishes; None without pools."""
     publish_s: float
     """Copying the weights to where the rollouters fetch them."""
     snapshot_s: float

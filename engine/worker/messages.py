@@ -138,6 +138,10 @@ class WorkerSpec:
     """Unix time minus the machine's monotonic clock: all workers and the engine share one time line."""
 
 
+UNIT_S = 0.25
+"""Work is timed in stretches of about so long: enough that a clock tick or an interrupt of milliseconds is no news."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeUnit:
     """A stretch of generation on one device: what the stage-time model of rollouts is fitted to."""

@@ -79,7 +79,8 @@ class TorchRoles:
             memory["train"] = trainer.nbytes
             if spec.source:
                 version, handle = trainer.version, self._transport.put(trainer.vector())
-                put_aside = self._train.put_aside(handle)
+                if spec.home is not None:
+                    put_aside = self._train.put_aside(handle)
                 kept = trainer.reference_vector()
                 reference = None if kept is None else self._transport.put(kept)
         if spec.rolls:

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from engine.learning.weights import Vector
     from engine.worker.device_worker import DeviceWorker
 
-UNIT_S = 0.25
-"""A stretch of generation is reported after this long: enough tokens that a clock tick or an interrupt is no news."""
-
 
 class RolloutRole:
     """Primary on a rollout device, auxiliary under a lease."""
@@ -80,7 +77,7 @@ class RolloutRole:
             self._worker.ledger.enter("scoring", ref=f"group {group.group_id}")
             self._score(group)
         self._seconds += time.perf_counter() - begin
-        if self._seconds >= UNIT_S or not self.generating:
+        if self._seconds >= msg.UNIT_S or not self.generating:
             self.report()
 
     def abort(self) -> None:

@@ -146,7 +146,8 @@ class TrainRole:
             vector = self.vector()
             handle = self._transport.put(vector)
             published = time.perf_counter()
-            put_aside = self.put_aside(handle)
+            if worker.spec.home is not None:  # without pools nobody is restored, so nothing is put aside
+                put_aside = self.put_aside(handle)
         worker.emit(
             msg.StepDone(
                 step=command.step,

@@ -12,6 +12,9 @@ from typing import Literal, get_args
 
 Direction = Literal["rollout_on_train", "train_on_rollout"]
 
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+"""Both."""
+
 
 # granted -> preparing -> working -> draining -> releasing -> released; revoked: granted, preparing -> draining, and
 # granted, preparing, working -> releasing; the device dies: any -> released
@@ -67,8 +70,8 @@ class Lease:
     """why it was granted, one sentence"""
 
     def __post_init__(self) -> None:
-        if self.direction not in get_args(Direction):
-            raise ValueError(f"direction must be one of {', '.join(get_args(Direction))}, got {self.direction!r}")
+        if self.direction not in DIRECTIONS:
+            raise ValueError(f"direction must be one of {', '.join(DIRECTIONS)}, got {self.direction!r}")
         if not self.block or len(set(self.block)) < len(self.block):
             raise ValueError(f"a lease's block must be one or more different devices, got {self.block!r}")
 

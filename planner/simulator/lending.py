@@ -12,6 +12,7 @@ from planner.policy import actions as act
 from planner.policy import leases as policy_leases
 from planner.policy.chunks import ChunkEvent, ChunkState, Outcome, after
 from planner.policy.guard import observe
+from planner.policy.lease_gain import gain_by_use
 from planner.policy.leases import LeaseState, advance
 from planner.policy.pulls import OURS
 from planner.profile import SwitchCosts
@@ -19,7 +20,6 @@ from planner.simulator.events import BACK, FAIL, READY, RELEASED, REVOKE
 from planner.simulator.setup import Failure
 from planner.simulator.trace import Lease
 from planner.simulator.world import BlockEntry
-from planner.stage_model import slope
 
 if TYPE_CHECKING:
     from planner.simulator.fleet import Fleet
@@ -163,19 +163,21 @@ class Lending:
         """What the lease was worth, for the guard.
 
         A lease for the end of a step is measured by it: when the model saw it without the lease, less when it came.
-        Any other by the useful seconds of each auxiliary, less those of the switch.
+        Any other by the use that was made of it.
         """
         world, setup, costs = self._fleet.world, self._fleet.setup, self._costs(entry)
         if lease.alone_until is not None:
             ended = lease.step_closed_at if lease.step_closed_at is not None else self._fleet.now
             lease.gain_s = lease.alone_until - ended
-        elif entry.pool == "train":
-            useful_s = lease.groups * world.estimates.full_load_group_s * setup.rollout_replica_size / self._size
-            lease.gain_s = useful_s - costs.in_s - costs.out_s
         else:
-            useful_s = lease.groups * slope(world.estimates.train) * setup.train_replica_size / self._size
-            hidden_s = costs.grad_s + world.estimates.optimizer_s + world.estimates.sync_s
-            lease.gain_s = useful_s - costs.in_s - costs.grad_s - max(0.0, costs.out_s - hidden_s)
+            replica = setup.rollout_replica_size if entry.pool == "train" else setup.train_replica_size
+            lease.gain_s = gain_by_use(
+                lease.life.direction,
+                groups=lease.groups,
+                share=replica / self._size,
+                estimates=world.estimates,
+                costs=costs,
+            )
         if setup.arm in OURS:
             world.guards[lease.direction] = observe(world.guards[lease.direction], lease.gain_s, self._fleet.now)
 

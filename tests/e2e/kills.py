@@ -47,7 +47,7 @@ def victims(engine: EngineProcess, run_id: str, pool: str, *, lent: bool) -> lis
     """Living devices of a pool; `lent`: only those under a lease now."""
     with engine.reader() as reader:
         devices = [device for device in reader.devices(run_id) if device.pool == pool and device.pid]
-        leases = [lease for lease in reader.leases(run_id) if lease.released_at is None]
+        leases = reader.leases_open(run_id)
     out = {device for lease in leases for device in lease.devices}
     return [device for device in devices if alive(device) and (device.device in out or not lent)]
 
@@ -59,7 +59,7 @@ def alive(device: DeviceRow) -> bool:
 def any_lease(engine: EngineProcess, run_id: str) -> LeaseRow | None:
     """A lease that is out now."""
     with engine.reader() as reader:
-        return next((lease for lease in reversed(reader.leases(run_id)) if lease.released_at is None), None)
+        return next(reversed(reader.leases_open(run_id)), None)
 
 
 def kill_one(engine: EngineProcess, run_id: str, rng: random.Random) -> str | None:

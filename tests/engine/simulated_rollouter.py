@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 TOKENS_PER_S = 40.0
 """Of one sequence, however many run beside it."""
 
-UNIT_S = 0.25
-"""A stretch of generation is reported after this long."""
-
 PROMPT_TOKENS = 3
 
 
@@ -142,7 +139,7 @@ class Rollouter:
                     due = group.before + int((now - group.begins_at) / group.token_s) + 1
                     self._grow(group, min(due, group.length - 1), size)
         self._since = now
-        if self._seconds >= UNIT_S:
+        if self._seconds >= msg.UNIT_S:
             self.report()
 
     def _grow(self, group: Running, tokens: int, size: int) -> None:
