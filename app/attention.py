@@ -13,6 +13,7 @@ from app.attention_lending import guard_off, leases_lost_time
 from app.card import Card
 from app.clock import PageClock, duration
 from app.key_figures import Sums, total
+from app.modelled import is_emulated
 from storage.records import DeviceRow, EngineRow, LeaseOutcome, RunRow, StepRow
 from storage.words import TERMINAL
 
@@ -40,12 +41,15 @@ def attention(
     if state in ("running", "paused", "pausing"):
         cards += _waiting(run, devices, recent)
         cards += guard_off(run)
-        cards += no_signal_or_capped(steps)
-    return cards + leases_lost_time(run, outcomes) + reward_fell(steps)
+        cards += [] if is_emulated(run) else no_signal_or_capped(steps)
+    return cards + leases_lost_time(run, outcomes) + ([] if is_emulated(run) else reward_fell(steps))
 
 
 def _ended(run: RunRow, state: str, engine: EngineRow | None, steps: Sequence[StepRow], clock: PageClock) -> list[Card]:
     last = f"Last good step {steps[-1].step} at {clock.time(steps[-1].t_end)}. " if steps else "No step was completed. "
+    again = "resume it from its last checkpoint on the Runs page."
+    if is_emulated(run):
+        again = "launch it again: emulated devices keep no checkpoint."
     if state == "failed":
         cause = run.error or "the engine gave no cause"
         return [
@@ -54,7 +58,7 @@ def _ended(run: RunRow, state: str, engine: EngineRow | None, steps: Sequence[St
                 tone="error",
                 icon="error",
                 title=f"The run failed: {cause}",
-                text=f"{last}Mend the cause, then resume it from its last checkpoint on the Runs page.",
+                text=f"{last}Mend the cause, then {again}",
             )
         ]
     if state == "interrupted":
@@ -65,7 +69,7 @@ def _ended(run: RunRow, state: str, engine: EngineRow | None, steps: Sequence[St
                 tone="error",
                 icon="link_off",
                 title=f"The run was interrupted: its engine {'does not answer' if silent else 'ended'}",
-                text=f"{last}Resume it from its last checkpoint on the Runs page.",
+                text=f"{last}{again[0].upper()}{again[1:]}",
             )
         ]
     return []
@@ -93,7 +97,12 @@ def _data(run: RunRow, engine: EngineRow | None) -> list[Card]:
                 tone="warning",
                 icon="filter_alt_off",
                 title=f"{groups} groups excluded",
-                text=f"{reasons}. They were never trained on; look at them under Samples, state excluded.",
+                text=f"{reasons}. They were never trained on"
+                + (
+                    ". The worker log says more."
+                    if is_emulated(run)
+                    else "; look at them under Samples, state excluded."
+                ),
             )
         )
     if engine is not None and engine.spans_dropped:

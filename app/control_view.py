@@ -11,9 +11,9 @@ import streamlit as st
 
 from app.clock import PageClock, duration
 from app.markup import literal
+from app.modelled import KEEPS_NOTHING, is_emulated
 from app.runs_table import can_resume
-from app.session import data_dir, send
-from app.states import LAUNCH_PAGE
+from app.session import LAUNCH_PAGE, data_dir, send
 from app.status import COMMAND_STATUS, OPEN_COMMANDS, symbol
 from engine.config.job import MAX_STALENESS
 from planner.policy.bound import Bound
@@ -42,6 +42,9 @@ EFFECTS = {
 }
 
 
+STOP_EMULATED = "the run ends at its next safe point; emulated devices keep no checkpoint"
+
+
 def commands_of(run_id: str, limit: int = 200) -> list[Command]:
     """Newest first. Raises DatabaseBroken or SchemaTooNew; an absent mailbox is an empty one."""
     path = data_dir().control_db
@@ -58,12 +61,15 @@ def control_panel(run: RunRow, state: str, prompts_per_step: int | None, command
         st.caption("The run is over; there is nothing left to steer.")
         _go_on(run, state)
         return
+    stop = EFFECTS["stop"] if not is_emulated(run) else STOP_EMULATED
     with st.container(horizontal=True, gap="small"):
         for kind, label, icon in (
             ("pause", "Pause", "pause"),
             ("resume", "Resume", "play_arrow"),
             ("checkpoint", "Checkpoint", "save"),
         ):
+            if kind == "checkpoint" and is_emulated(run):
+                continue
             if st.button(
                 label,
                 icon=symbol(icon),
@@ -73,11 +79,13 @@ def control_panel(run: RunRow, state: str, prompts_per_step: int | None, command
             ):
                 _send(kind, {}, run, EFFECTS[kind])
         with st.popover("Stop", icon=symbol("stop"), key="control_stop", disabled=state not in ENABLED["stop"]):
-            st.markdown(f"Stop **{run.name}**: {EFFECTS['stop']}.")
+            st.markdown(f"Stop **{run.name}**: {stop}.")
             if st.button(
                 "Stop this run", key="control_stop_confirm", type="primary", disabled=_waiting(commands, "stop")
             ):
-                _send("stop", {}, run, EFFECTS["stop"])
+                _send("stop", {}, run, stop)
+    if is_emulated(run):
+        st.caption(KEEPS_NOTHING)
     _staleness(run, state, prompts_per_step, commands)
     if commands:
         with st.container(key="last_command"):
@@ -91,10 +99,19 @@ def _go_on(run: RunRow, state: str) -> None:
             "Clone", icon=symbol("content_copy"), key="control_clone", help="The same job, to edit and launch."
         ):
             st.switch_page(LAUNCH_PAGE, query_params={"clone": run.run_id})
-        if can_resume(state) and st.button(
-            "Resume from checkpoint", icon=symbol("resume"), key="control_resume_run", help="A new run that goes on."
+        if (
+            can_resume(state)
+            and not is_emulated(run)
+            and st.button(
+                "Resume from checkpoint",
+                icon=symbol("resume"),
+                key="control_resume_run",
+                help="A new run that goes on.",
+            )
         ):
             st.switch_page(LAUNCH_PAGE, query_params={"resume": run.run_id})
+    if can_resume(state) and is_emulated(run):
+        st.caption(KEEPS_NOTHING)
 
 
 def _staleness(run: RunRow, state: str, prompts_per_step: int | None, commands: list[Command]) -> None:

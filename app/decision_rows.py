@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from app.clock import PageClock, duration
 from app.lending import DIRECTION_WORDS, Lending, delivered, device_list, measured_cost_s
 from app.markup import literal
+from app.modelled import REAL, Pace
 from app.status import symbol
 from storage.records import DecisionRow, LeaseRow
 from storage.words import DIRECTIONS
@@ -118,8 +119,8 @@ def seconds(value: float | None) -> str:
     return text.replace("-", "−")
 
 
-def summaries(lending: Lending, guards: dict[str, str]) -> list[str]:
-    """Markdown, a line for each direction that has anything to tell."""
+def summaries(lending: Lending, guards: dict[str, str], pace: Pace = REAL) -> list[str]:
+    """Markdown, a line for each direction that has anything to tell. pace: of the run, whose costs are modelled."""
     lines = []
     for direction in DIRECTIONS:
         counts, outcome, guard = lending.counts[direction], lending.outcomes[direction], guards.get(direction)
@@ -127,7 +128,7 @@ def summaries(lending: Lending, guards: dict[str, str]) -> list[str]:
             continue
         facts = [f"**{DIRECTION_WORDS[direction]}**", *(f"{n:,} {name}" for name, n in counts.items())]
         if outcome.in_out_median_s is not None:
-            facts.append(f"median C_in + C_out {duration(outcome.in_out_median_s)}".replace("_", "\\_"))
+            facts.append(f"median C_in + C_out {duration(outcome.in_out_median_s)}{pace.unit}".replace("_", "\\_"))
         if outcome.judged:
             share = outcome.paid_off / outcome.judged
             facts.append(f"{outcome.paid_off:,} of {outcome.judged:,} measured paid off ({share:.0%})")

@@ -13,6 +13,7 @@ from app.clock import PageClock
 from app.decision_rows import DecisionLine, decision_lines, nothing_decided, summaries
 from app.lending import SHOWN_DECISIONS
 from app.live_frame import Frame
+from app.modelled import REAL, Pace
 from engine.config import BORROWING_ARMS
 
 STYLE = """
@@ -42,8 +43,8 @@ STYLE = """
 """Put into the page once; the colours follow the theme's text colour."""
 
 HEAD = """<thead>
-<tr><th colspan="5"></th><th class="first" colspan="2"><span>predicted</span></th>
-<th class="first" colspan="2"><span>lease</span></th><th colspan="3"><span>measured</span></th><th></th></tr>
+<tr><th colspan="5"></th><th class="first" colspan="2"><span>predicted{unit}</span></th>
+<th class="first" colspan="2"><span>lease</span></th><th colspan="3"><span>measured{unit}</span></th><th></th></tr>
 <tr><th>time</th><th class="n">step</th><th title="with the number of the lease">what</th>
 <th>direction</th><th title="devices that were lent">devices</th>
 <th class="n first" title="seconds that the lease was expected to win, costs not deducted">gain, s</th>
@@ -54,27 +55,34 @@ HEAD = """<thead>
 <th class="n" title="seconds lost against the better of lending and not lending">regret, s</th>
 <th>reason</th></tr></thead>"""
 
+SPOKEN = (
+    "Costs and gains are modelled; reasons are the policy's own words, which reckon in the seconds of this machine:"
+)
+"""Under the table of emulated devices: the policy decides on what it measures here."""
+
 
 def decisions(frame: Frame, clock: PageClock) -> None:
     """The line per direction, and the newest decisions or why there are none."""
     lending, run = frame.lending, frame.run
     lines = decision_lines(lending, clock)
     newest = f" · the newest {SHOWN_DECISIONS}" if len(lines) == SHOWN_DECISIONS else ""
-    st.markdown(f"**Decisions**{newest}")
-    told = summaries(lending, run.guards)
+    st.markdown(f"**Decisions**{newest}{frame.pace.badge}")
+    told = summaries(lending, run.guards, frame.pace)
     if told:
         st.markdown("  \n".join(told))
     if lines:
-        st.html(table(lines))
+        st.html(table(lines, frame.pace))
+        if frame.pace.emulated:
+            st.caption(f"{SPOKEN} {frame.pace.second}.")
     else:
         st.caption(nothing_decided(run.arm, lends=run.arm in BORROWING_ARMS, live=frame.live))
 
 
-def table(lines: list[DecisionLine]) -> str:
+def table(lines: list[DecisionLine], pace: Pace = REAL) -> str:
     """HTML in which every word from elsewhere is escaped."""
     body = "".join(_row(line) for line in lines)
     return (
-        f'<div class="decisions" tabindex="0" role="region" aria-label="Decisions"><table>{HEAD}'
+        f'<div class="decisions" tabindex="0" role="region" aria-label="Decisions"><table>{HEAD.format(unit=pace.unit)}'
         f"<tbody>{body}</tbody></table></div>"
     )
 

@@ -24,8 +24,15 @@ MAX_CELLS = 60_000
 MAX_RAW_SPANS = 20_000
 """Up to here raw spans are read and binned within a refresh; above, rollups answer faster."""
 
-MAX_DEVICE_ROWS = 64
-"""More rows than this are thinner than a label, so devices are grouped."""
+MAX_DEVICE_ROWS = 256
+"""Two pixels a row on one screen; more rows than this cannot be told apart, so devices are grouped."""
+
+MAX_GROUP_ROWS = 64
+"""More groups than this are not readable by their names."""
+
+MAX_READ_CELLS = 100_000
+"""Rows x rollup bins that are read and added up within a refresh, however few of them are drawn: five minutes of 256
+devices by the second."""
 
 NO_DATA = 0
 """Cell code of a bin without telemetry; column c of `COLUMNS` has code c + 1."""
@@ -108,7 +115,7 @@ def plan_window(
         first, bins = _aligned(t0, t1, bin_s)
         return Plan(source="raw", resolution_s=None, bin_s=bin_s, first=first, bins=bins)
     left = [res for res in RESOLUTIONS_S if finest_s is None or res >= finest_s] or [RESOLUTIONS_S[-1]]
-    resolution = next((res for res in left if max(rows, 1) * (t1 - t0) / res <= MAX_CELLS), left[-1])
+    resolution = next((res for res in left if max(rows, 1) * (t1 - t0) / res <= MAX_READ_CELLS), left[-1])
     # a drawn bin holds a whole number of rollup bins, or the sums would have to be split
     bin_s = resolution * snap(max(1.0, wanted / resolution))
     first, bins = _aligned(t0, t1, bin_s)
@@ -125,29 +132,42 @@ class Row:
     """Indices inside the run."""
     key: str
     """Stable name, sent back when the row is opened."""
+    tick: str = ""
+    """Shorter label, for an axis that names the pools beside it; empty to show `label`."""
+    pool: str = ""
+    """Home pool of its device; empty without pools, and for groups."""
 
 
-def device_label(row: DeviceRow) -> str:
+def device_label(row: DeviceRow, *, emulated: bool = False) -> str:
     """ "device 3 · rollout"; without pools only the device."""
-    return f"device {row.device}" + (f" · {row.pool}" if row.pool else "")
+    return f"{'EMULATED ' if emulated else ''}device {row.device}" + (f" · {row.pool}" if row.pool else "")
 
 
-def chart_rows(devices: Sequence[DeviceRow], *, opened: str | None = None) -> list[Row]:
-    """A row a device up to 64; above, a row a node; above 64 nodes, a row a pool. `opened` is the key of a group whose
-    devices are shown instead (grouped again when they are still too many)."""
+def chart_rows(devices: Sequence[DeviceRow], *, opened: str | None = None, emulated: bool = False) -> list[Row]:
+    """A row a device up to 256, pool by pool; above, a row a node; above 64 nodes, a row a pool. `opened` is the key of
+    a group whose devices are shown instead (grouped again when they are still too many)."""
     pools = {"rollout": 0, "train": 1}
     ordered = sorted(devices, key=lambda d: (pools.get(d.pool or "", 2), d.device))
     if len(ordered) <= MAX_DEVICE_ROWS:
-        return [Row(label=device_label(d), devices=(d.device,), key=f"device:{d.device}") for d in ordered]
+        return [
+            Row(
+                label=device_label(d, emulated=emulated),
+                devices=(d.device,),
+                key=f"device:{d.device}",
+                tick=f"device {d.device}",
+                pool=d.pool or "",
+            )
+            for d in ordered
+        ]
     by_node = _grouped(ordered, "node", lambda d: d.node)
-    rows = by_node if len(by_node) <= MAX_DEVICE_ROWS else _grouped(ordered, "pool", lambda d: d.pool or "no pool")
+    rows = by_node if len(by_node) <= MAX_GROUP_ROWS else _grouped(ordered, "pool", lambda d: d.pool or "no pool")
     chosen = next((row for row in rows if row.key == opened), None)
     if chosen is None:
         return rows
     inside = [d for d in ordered if d.device in set(chosen.devices)]
     if len(inside) <= MAX_DEVICE_ROWS:
-        return chart_rows(inside)
-    return _grouped(inside, "node", lambda d: d.node)[:MAX_DEVICE_ROWS]
+        return chart_rows(inside, emulated=emulated)
+    return _grouped(inside, "node", lambda d: d.node)[:MAX_GROUP_ROWS]
 
 
 def _grouped(devices: Sequence[DeviceRow], what: str, name_of: Callable[[DeviceRow], str]) -> list[Row]:
@@ -219,10 +239,13 @@ def bin_rollups(bins: np.ndarray, ms: np.ndarray, rows: Sequence[Row], plan: Pla
     result = np.zeros((len(rows), plan.bins, len(COLUMNS)))
     target = bins // round(plan.bin_s / plan.resolution_s) - plan.first
     inside = (target >= 0) & (target < plan.bins)
+    if not inside.any():
+        return result
+    target, ms = target[inside], ms[inside]
     for index, row in enumerate(rows):
         known = [d for d in row.devices if d < ms.shape[1]]
-        if known and inside.any():
-            np.add.at(result[index], target[inside], ms[inside][:, known].sum(axis=1) / 1000.0)
+        if known:
+            np.add.at(result[index], target, ms[:, known].sum(axis=1) / 1000.0)
     return result
 
 

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app.clock import PageClock, duration
+from app.modelled import EMULATED, explained, is_emulated, pace_of
+from app.runs_table import live_first
 from app.session import look_at
 from app.status import RUN_STATUS, symbol
 from storage.records import EngineRow, RunRow
+from storage.words import TERMINAL
 
 REAL_KINDS = ("cpu", "cuda")
 """Runs of any other kind must never be taken for measurements."""
@@ -49,7 +52,7 @@ def title_and_picker(title: str, question: str, runs: Sequence[RunRow], run: Run
         st.caption(question)
     if not runs:
         return
-    ids = [r.run_id for r in runs]
+    ids = [r.run_id for r in live_first(runs)]
     by_id = {r.run_id: r for r in runs}
     chosen = right.selectbox(
         "Run",
@@ -66,7 +69,8 @@ def title_and_picker(title: str, question: str, runs: Sequence[RunRow], run: Run
 
 def _option(run: RunRow, clock: PageClock) -> str:
     made = f" · {clock.moment(run.created_at)}" if run.created_at is not None else ""
-    return f"{run.name} · {run.run_id}{made}"
+    marks = ("" if run.state in TERMINAL else "live · ") + (f"{EMULATED} · " if is_emulated(run) else "")
+    return f"{marks}{run.name} · {run.run_id}{made}"
 
 
 def status_line(
@@ -76,7 +80,10 @@ def status_line(
     with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="status_line"):
         status = RUN_STATUS[state]
         st.badge(status.word, icon=symbol(status.icon), color=status.colour)
-        if run.kind and run.kind not in REAL_KINDS:
+        if is_emulated(run):
+            pace = pace_of(run)
+            st.badge(f"{EMULATED} · {pace.speed}", icon=symbol("science"), color="violet", help=explained(pace))
+        elif run.kind and run.kind not in REAL_KINDS:
             st.badge(run.kind.upper(), icon=symbol("science"), color="violet")
         if deterministic:
             st.badge("deterministic", icon=symbol("fingerprint"), color="gray", help=DETERMINISTIC)

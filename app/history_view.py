@@ -17,16 +17,18 @@ def heatmap(frame: Frame, clock: PageClock) -> None:
     """Exact idle share of each row over the run."""
     bubbles = frame.bubbles
     if bubbles is None:
-        st.markdown("**Bubble heatmap** · idle share over the run")
+        st.markdown(f"**Bubble heatmap** · idle share over the run{frame.pace.badge}")
         st.caption("Begins with the first rollout.")
         return
-    st.markdown(f"**Bubble heatmap** · idle share of each row and {duration(bubbles.plan.bin_s)}, whole run")
+    st.markdown(
+        f"**Bubble heatmap** · idle share of each row and {duration(bubbles.plan.bin_s)}, whole run{frame.pace.badge}"
+    )
     key = f"bubbles:{frame.run.run_id}"
     live_chart(kept_chart(key, (bubbles.read_at, frame.live), lambda: _heatmap(frame, bubbles, clock)), key=key)
 
 
 def _heatmap(frame: Frame, bubbles: Bubbles, clock: PageClock) -> Chart:
-    mean = idle_fraction(total(frame.whole)) or 0.0
+    pace, mean = frame.pace, idle_fraction(total(frame.whole)) or 0.0
     table: list[object] = []
     for row in bubbles.rows:
         sums = total(frame.whole, row.devices)
@@ -34,20 +36,26 @@ def _heatmap(frame: Frame, bubbles: Bubbles, clock: PageClock) -> Chart:
         table.append([row.label, "–" if share is None else f"{share:.1%}", f"{sum(sums.values()):.1f} s"])
     return chart(
         bubble_heatmap(detail.idle_share(bubbles.seconds, IDLE), bubbles.rows, bubbles.plan, clock=clock),
-        label=f"Idle share of {len(bubbles.rows)} rows over the run, on average {mean:.0%}",
+        label=f"Idle share of {len(bubbles.rows)} {'emulated ' if pace.emulated else ''}rows over the run, on average "
+        f"{mean:.0%}",
         as_of=bubbles.read_at,
         frozen="" if frame.live else "whole run",
         scale=True,
-        table={"columns": ["since training began", "idle", "known time"], "rows": table},
+        note=pace.wall_time,
+        table={
+            "columns": ["since training began", "idle", f"known {'wall ' if pace.emulated else ''}time"],
+            "rows": table,
+        },
     )
 
 
 def lost(frame: Frame) -> None:
-    """Idle time by cause, and overhead, since training began."""
-    sums = total(frame.whole)
+    """Idle time by cause, and overhead, since training began; of emulated devices in modelled time."""
+    pace = frame.pace
+    sums = pace.sums(total(frame.whole))
     share = idle_fraction(sums)
-    told = "–" if share is None else f"{device_time(idle_seconds(sums))} idle, {share:.1%}"
-    st.markdown(f"**Lost time by cause** · {told}")
+    told = "–" if share is None else f"{device_time(idle_seconds(sums))} idle{pace.unit}, {share:.1%}"
+    st.markdown(f"**Lost time by cause** · {told}{pace.badge}")
     if not lost_time(sums) or frame.bubbles is None:
         st.caption("Counted from the first rollout on." if share is None else "Nothing was lost yet.")
         return
@@ -60,13 +68,14 @@ def _causes(frame: Frame, sums: Sums) -> Chart:
     items = lost_time(sums)
     known = sum(sums.values())
     return chart(
-        causes(sums),
-        label="Lost time by cause: " + ", ".join(f"{name} {device_time(value)}" for name, _, value in items),
+        causes(sums, frame.pace),
+        label=f"Lost time by cause{frame.pace.unit}: "
+        + ", ".join(f"{name} {device_time(value)}" for name, _, value in items),
         as_of=frame.read_at,
         frozen="" if frame.live else "whole run",
-        note="grey: overhead, not idle",
+        note=f"grey: overhead, not idle{' · times are modelled' if frame.pace.emulated else ''}",
         table={
-            "columns": ["cause", "device-seconds", "share"],
+            "columns": ["cause", f"device-seconds{frame.pace.unit}", "share"],
             "rows": [[name, f"{value:.2f}", f"{value / known:.2%}"] for name, _, value in items],
         },
     )

@@ -13,7 +13,9 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from app.modelled import LEARNS_NOTHING, Pace
 from engine.config import ARMS, Job, JobError, check_runnable, parse_job, parse_setting
+from engine.config.job import KINDS_AVAILABLE
 from planner.policy.bound import Bound, lag_limit
 
 
@@ -29,6 +31,8 @@ class Field:
     """Values to choose from; free text when there are none."""
     wide: bool = False
     """Takes the room of two."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of device to which it means anything; all of them when there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,23 +45,26 @@ class Section:
     """In order."""
 
 
+REAL_KINDS = tuple(kind for kind in KINDS_AVAILABLE if kind != "emulated")
+"""Kinds that have a model, a task, and something to learn."""
+
 SECTIONS = (
     Section(
         title="Job",
         fields=(
             Field(path="name", label="Name"),
             Field(path="seed", label="Seed"),
-            Field(path="model.source", label="Model: builtin:tiny or a folder", wide=True),
+            Field(path="model.source", label="Model: builtin:tiny or a folder", wide=True, kinds=REAL_KINDS),
         ),
     ),
     Section(
         title="Task",
         fields=(
-            Field(path="task.source", label="Source, reasoning_gym:DATASET", wide=True),
-            Field(path="task.reward", label="Reward", choices=("scorer", "exact")),
-            Field(path="task.answer_after", label="Score what follows"),
-            Field(path="task.params", label="Parameters of the data set", wide=True),
-            Field(path="task.items", label="Training items"),
+            Field(path="task.source", label="Source, reasoning_gym:DATASET", wide=True, kinds=REAL_KINDS),
+            Field(path="task.reward", label="Reward", choices=("scorer", "exact"), kinds=REAL_KINDS),
+            Field(path="task.answer_after", label="Score what follows", kinds=REAL_KINDS),
+            Field(path="task.params", label="Parameters of the data set", wide=True, kinds=REAL_KINDS),
+            Field(path="task.items", label="Training items", kinds=REAL_KINDS),
         ),
     ),
     Section(
@@ -66,10 +73,10 @@ SECTIONS = (
             Field(path="algorithm.prompts_per_step", label="Prompts per step (B)"),
             Field(path="algorithm.group_size", label="Responses per prompt"),
             Field(path="algorithm.steps", label="Steps"),
-            Field(path="algorithm.learning_rate", label="Learning rate"),
-            Field(path="algorithm.lr_schedule", label="Its schedule", choices=("constant", "linear")),
-            Field(path="sampling.max_response_tokens", label="New tokens at most"),
-            Field(path="sampling.temperature", label="Temperature"),
+            Field(path="algorithm.learning_rate", label="Learning rate", kinds=REAL_KINDS),
+            Field(path="algorithm.lr_schedule", label="Its schedule", choices=("constant", "linear"), kinds=REAL_KINDS),
+            Field(path="sampling.max_response_tokens", label="New tokens at most", kinds=REAL_KINDS),
+            Field(path="sampling.temperature", label="Temperature", kinds=REAL_KINDS),
         ),
     ),
     Section(
@@ -78,23 +85,46 @@ SECTIONS = (
             Field(path="schedule.arm", label="Arm", choices=ARMS),
             Field(path="schedule.staleness", label="Staleness, versions"),
             Field(path="schedule.consume", label="Consume", choices=("null", "stream", "whole_batch")),
+            Field(path="devices.kind", label="Kind of device", choices=KINDS_AVAILABLE),
             Field(path="devices.count", label="Devices"),
             Field(path="devices.partition", label="Partition, rollout:train"),
-            Field(path="devices.rollout_slots", label="Sequences per replica"),
-            Field(path="devices.oversubscribe", label="Oversubscribe cores", choices=("false", "true")),
+            Field(path="devices.rollout_replica_size", label="Devices per rollout replica", kinds=("emulated",)),
+            Field(path="devices.train_replica_size", label="Devices per train replica", kinds=("emulated",)),
+            Field(path="devices.time_scale", label="Seconds here for one modelled", kinds=("emulated",)),
+            Field(path="devices.rollout_slots", label="Sequences per replica", kinds=REAL_KINDS),
+            Field(
+                path="devices.oversubscribe", label="Oversubscribe cores", choices=("false", "true"), kinds=REAL_KINDS
+            ),
         ),
     ),
     Section(
         title="Evaluation and checkpoints",
         fields=(
-            Field(path="eval.every_steps", label="Evaluate every, steps"),
-            Field(path="eval.items", label="Held-out items"),
-            Field(path="checkpoint.every_steps", label="Checkpoint every, steps"),
-            Field(path="checkpoint.keep", label="Checkpoints kept"),
+            Field(path="eval.every_steps", label="Evaluate every, steps", kinds=REAL_KINDS),
+            Field(path="eval.items", label="Held-out items", kinds=REAL_KINDS),
+            Field(path="checkpoint.every_steps", label="Checkpoint every, steps", kinds=REAL_KINDS),
+            Field(path="checkpoint.keep", label="Checkpoints kept", kinds=REAL_KINDS),
         ),
     ),
 )
 FIELDS = {field.path: field for section in SECTIONS for field in section.fields}
+
+
+def kind_of(document: dict[str, Any]) -> str:
+    """The kind of device that a document asks for."""
+    return field_text(document, "devices.kind") or default_text("devices.kind")
+
+
+def sections(kind: str) -> list[Section]:
+    """What to ask for devices of this kind; of a kind that is not known, everything."""
+    known = kind in KINDS_AVAILABLE
+    found = [
+        Section(
+            title=section.title, fields=tuple(f for f in section.fields if not known or not f.kinds or kind in f.kinds)
+        )
+        for section in SECTIONS
+    ]
+    return [section for section in found if section.fields]
 
 
 def _yaml() -> YAML:
@@ -240,6 +270,8 @@ def plan_sentences(job: Job) -> list[str]:
     algorithm, sampling = job.algorithm, job.sampling
     pools = job.partition
     where = f"RollPool {pools.rollout}, TrainPool {pools.train}" if pools else "no pools, each device does both"
+    if job.emulated and pools and job.devices.partition == "auto":
+        where = "pools as the planner finds best"
     bound = Bound(staleness=job.schedule.staleness_resolved, prompts_per_step=algorithm.prompts_per_step)
     versions = f"{lag_limit(bound)} version{'' if lag_limit(bound) == 1 else 's'}"
     late = (
@@ -249,11 +281,15 @@ def plan_sentences(job: Job) -> list[str]:
         late = "Staleness 0: strictly on-policy, nothing is started ahead."
     if bound.staleness > 0 and not bound.start_allowance:
         late = f"Staleness {bound.staleness:g} with B={algorithm.prompts_per_step} lets no group start ahead: as if 0."
-    evals = f"every {job.eval.every_steps} steps" if job.eval.every_steps else "before and after"
     consume = job.schedule.consume_resolved.replace("_", " ")
+    shape = f"{where}; arm {job.schedule.arm}, {consume}."
+    work = f"{algorithm.steps} steps of {algorithm.prompts_per_step} prompts x {algorithm.group_size} responses."
+    if job.emulated:
+        return [f"{job.device_count} EMULATED devices: {shape}", work, late, *_emulated_sentences(job)]
+    evals = f"every {job.eval.every_steps} steps" if job.eval.every_steps else "before and after"
     return [
-        f"{job.device_count} {job.devices.kind} devices: {where}; arm {job.schedule.arm}, {consume}.",
-        f"{algorithm.steps} steps of {algorithm.prompts_per_step} prompts x {algorithm.group_size} responses.",
+        f"{job.device_count} {job.devices.kind} devices: {shape}",
+        work,
         f"At most {sampling.max_response_tokens} new tokens each, {job.devices.rollout_slots} sequences at once.",
         late,
         f"Held-out accuracy on {job.eval.items} items {evals}." if job.eval.items else "No held-out evaluation.",
@@ -261,3 +297,16 @@ def plan_sentences(job: Job) -> list[str]:
         if job.checkpoint.every_steps
         else "One checkpoint, at the end.",
     ]
+
+
+def _emulated_sentences(job: Job) -> list[str]:
+    """What is special about emulated devices; their speeds are the profile's."""
+    devices, pace = job.devices, Pace(scale=job.devices.time_scale)
+    sizes = f"Replicas of {devices.rollout_replica_size} (rollout) and {devices.train_replica_size} (train) devices"
+    told = [f"{sizes}, {job.slots} sequences at once in one of rollout."]
+    if job.profile is not None:
+        lengths = job.profile.response_tokens
+        told.append(
+            f"Responses of {lengths.median:g} tokens in the median, {lengths.max} at most; times of its profile."
+        )
+    return [*told, f"{pace.second}: {pace.speed}. {LEARNS_NOTHING}"]

@@ -9,11 +9,12 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from app.clock import count, device_time
+from app.modelled import EMULATED, Pace, pace_of
 from planner.policy.bound import Bound
 from planner.throughput import throughput
 from storage.records import RunRow, StepRow
@@ -57,6 +58,8 @@ class Number:
     """The unrounded figure: a share, device-seconds, tokens per second, versions or groups."""
     spark: tuple[float, ...] = ()
     """Recent values, oldest first."""
+    tag: str = ""
+    """What kind of figure it is, where it is not a measurement: EMULATED."""
 
 
 def total(per_device: Mapping[int, Sums], devices: Iterable[int] | None = None) -> dict[str, float]:
@@ -145,14 +148,19 @@ def five_numbers(
     prompts_per_step: int | None,
     busy: tuple[float, ...] = (),
 ) -> list[Number]:
-    """recent: sums of the last `RECENT_S`; whole: sums since the first rollout could start; busy: recent shares."""
-    return [
+    """recent: sums of the last `RECENT_S`; whole: sums since the first rollout could start; busy: recent shares.
+
+    All in the seconds that are stored; what is shown of emulated devices is modelled and says so.
+    """
+    pace = pace_of(run)
+    cards = [
         _busy(recent, whole, busy),
-        _idle(whole),
-        _tokens(steps, run.staleness or 0.0),
+        _idle(whole, pace),
+        _tokens(steps, run.staleness or 0.0, pace),
         _lag(run, steps),
         _buffer(run, prompts_per_step),
     ]
+    return [replace(card, tag=EMULATED) for card in cards] if pace.emulated else cards
 
 
 def _busy(recent: Sums, whole: Sums, over_time: tuple[float, ...]) -> Number:
@@ -174,20 +182,26 @@ def _busy(recent: Sums, whole: Sums, over_time: tuple[float, ...]) -> Number:
     )
 
 
-def _idle(whole: Sums) -> Number:
-    share = idle_fraction(whole)
+def _idle(whole: Sums, pace: Pace) -> Number:
+    share, lost_s = idle_fraction(whole), pace.seconds(idle_seconds(whole))
     return Number(
         key="idle",
-        label="Idle so far",
-        value=DASH if share is None else device_time(idle_seconds(whole)),
+        label=f"Idle so far{pace.unit}",
+        value=DASH if share is None else device_time(lost_s),
         note="" if share is None else f"{share * 100:.1f} % of the run",
-        exact=None if share is None else idle_seconds(whole),
-        help="Idle device time since the first rollout could start; start-up and warm start do not count.",
+        exact=None if share is None else lost_s,
+        help="Idle device time since the first rollout could start; start-up and warm start do not count."
+        + _reckoned(pace),
     )
 
 
-def _tokens(steps: Sequence[StepRow], staleness: float) -> Number:
-    rate, rates = tokens_per_s(steps, staleness), recent_rates(steps)
+def _reckoned(pace: Pace) -> str:
+    return f" In the time of the devices that are stood for: {pace.second}." if pace.emulated else ""
+
+
+def _tokens(steps: Sequence[StepRow], staleness: float, pace: Pace) -> Number:
+    reached, rates = tokens_per_s(steps, staleness), tuple(pace.rate(rate) for rate in recent_rates(steps))
+    rate = None if reached is None else pace.rate(reached)
     note, tone = "", "off"
     if rate and len(rates) >= RECENT_STEPS:
         change = statistics.median(rates[-RECENT_STEPS // 2 :]) / rate - 1
@@ -196,12 +210,12 @@ def _tokens(steps: Sequence[StepRow], staleness: float) -> Number:
         tone = "off" if steady else "good" if change > 0 else "bad"
     return Number(
         key="tokens",
-        label="Tokens/s",
+        label=f"Tokens/s{pace.unit}",
         value=DASH if rate is None else count(rate),
         note=note,
         tone=tone,
         help="Prompt and response tokens of consumed steps over their time, the first and last steps of the pipeline "
-        "left out.",
+        "left out." + _reckoned(pace),
         exact=rate,
         spark=rates,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import job_form, launch_state, launch_view, session
+from app import job_form, launch_state, launch_view, one_click, session
 from engine.config import dump_job
 from engine.config.job import usable_cores
 from storage.database import StorageError
@@ -45,6 +45,9 @@ def page() -> None:
         with editor:
             launch_view.editor(checked)
     with side:
+        with st.container(border=True, key="launch_emulated"):
+            st.markdown("**Without hardware** · a run beside what runs now", help=one_click.HELP)
+            st.fragment(one_click.offer, run_every=one_click.interval_s())()
         with st.container(border=True, key="launch_summary"):
             launch_view.summary(checked, engine)
         waits = st.session_state.get(launch_state.SENT) is not None

@@ -87,6 +87,10 @@ def field_changed(path: str) -> None:
         typed_problems()[path] = next(iter(error.problems.values()))
         return
     typed_problems().pop(path, None)
+    if path == "devices.kind":
+        # other fields appear, and what a field showed is forgotten while it is not there
+        replace_text(new)
+        return
     st.session_state[TEXT] = st.session_state[EDITOR] = new
 
 

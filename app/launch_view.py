@@ -11,7 +11,8 @@ import streamlit as st
 from app import job_form, launch_state, session, states
 from app.job_form import Checked, Field, Section
 from app.markup import literal
-from app.presets import preset_names
+from app.modelled import LEARNS_NOTHING
+from app.presets import described, preset_names
 from app.session import RUN_KEY
 from app.status import COMMAND_STATUS, OPEN_COMMANDS, symbol
 from storage.database import StorageError
@@ -34,12 +35,21 @@ def start_from() -> None:
         "Start from",
         names,
         index=names.index(name) if is_preset else None,
-        format_func=lambda preset: f"preset {preset}",
+        format_func=_option,
         placeholder=f"{kind} of {name}" if name else "an empty job",
         key=key,
         on_change=launch_state.preset_chosen,
         args=(key,),
     )
+
+    if is_preset:
+        st.caption(literal(described(name)))
+
+
+def _option(name: str) -> str:
+    """A preset in the list: its name and the first clause of what it says of itself."""
+    clause = described(name).partition(":")[0]
+    return " · ".join(("preset " + name, *([clause] if clause else [])))
 
 
 def resume_notice() -> None:
@@ -54,13 +64,15 @@ def resume_notice() -> None:
 
 def form(checked: Checked) -> None:
     """The fields in their sections."""
-    broken = job_form.read_document(launch_state.text()) is None
+    document = job_form.read_document(launch_state.text())
+    broken = document is None
     if broken:
         st.warning(
             "The YAML cannot be read, so the form shows what it was before. Mend it under YAML.",
             icon=symbol("data_object"),
         )
-    for section in job_form.SECTIONS:
+    kind = job_form.kind_of(document) if document is not None else ""
+    for section in job_form.sections(kind):
         st.markdown(f"**{section.title}**")
         for row in _rows(section):
             widths = [2 if field.wide else 1 for field in row]
@@ -68,6 +80,19 @@ def form(checked: Checked) -> None:
             for column, field in zip(columns, row, strict=False):
                 with column:
                     _field(field, checked, disabled=broken)
+    if kind == "emulated":
+        _profile(checked)
+
+
+def _profile(checked: Checked) -> None:
+    """What emulated devices obey, which is too much for fields."""
+    if problem := checked.beside("profile"):
+        _problem(f"profile {problem}")
+        return
+    st.caption(
+        "Speeds, sequences per replica, lengths of responses and costs of switching are those of the profile: see "
+        f"YAML. {LEARNS_NOTHING}"
+    )
 
 
 def _rows(section: Section) -> Iterator[list[Field]]:
@@ -168,7 +193,7 @@ def sent() -> None:
         elif command.state == "applied" and isinstance(run_id, str):
             st.success(f"Launched as **{literal(run_id)}**.", icon=symbol(status.icon))
             st.page_link(
-                states.LIVE_PAGE,
+                session.LIVE_PAGE,
                 label=f"Watch {literal(run_id)} live",
                 icon=symbol("monitoring"),
                 query_params={RUN_KEY: run_id},

@@ -23,15 +23,15 @@ def ledger(frame: Frame | None, clock: PageClock) -> None:
     if frame is None or frame.live:
         return
     with st.container(border=True, key="ledger"):
-        checked = frame.run.ledger
+        checked, mark = frame.run.ledger, frame.pace.badge
         if checked is None:
-            st.markdown("**Ledger** · not checked, because the run did not end by itself")
+            st.markdown(f"**Ledger** · not checked, because the run did not end by itself{mark}")
             return
         problems = ledger_problems(checked)
         if problems:
-            st.error(f"**Ledger check failed** · {'; '.join(problems)}", icon=symbol("rule"))
+            st.error(f"**Ledger check failed** · {'; '.join(problems)}{mark}", icon=symbol("rule"))
         else:
-            st.success(f"**Ledger check passed** · {_figures(checked)}", icon=symbol("fact_check"))
+            st.success(f"**Ledger check passed** · {_figures(checked)}{mark}", icon=symbol("fact_check"))
 
 
 def _figures(checked: dict[str, object]) -> str:

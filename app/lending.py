@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.clock import count
+from app.modelled import pace_of
 from storage.reader import TelemetryReader
-from storage.records import DecisionRow, LeaseOutcome, LeaseRow
+from storage.records import DecisionRow, LeaseOutcome, LeaseRow, RunRow
 
 SHOWN_DECISIONS = 20
 """Rows of the table: about a screen, and the newest are the ones that are asked about."""
@@ -31,7 +32,7 @@ DIRECTION_WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lending:
-    """Decisions and leases of a run as far as one frame shows them."""
+    """Decisions and leases of a run as far as one frame shows them; costs and gains of emulated devices modelled."""
 
     decisions: list[DecisionRow]
     """The newest ones, newest first."""
@@ -48,19 +49,21 @@ class Lending:
 
 
 def read_lending(
-    reader: TelemetryReader, run_id: str, window: tuple[float, float], *, now: float, last: Lending | None
+    reader: TelemetryReader, run: RunRow, window: tuple[float, float], *, now: float, last: Lending | None
 ) -> Lending:
     """window: unix seconds that the timeline draws. `last`: of the same run, whose sums are kept while they are young;
     None to count again. Raises what the reader raises."""
-    decisions = reader.decisions(run_id, limit=SHOWN_DECISIONS)
+    run_id, pace = run.run_id, pace_of(run)
+    decisions = [pace.decision(decision) for decision in reader.decisions(run_id, limit=SHOWN_DECISIONS)]
     named = {d.lease for d in decisions if d.lease is not None}
     kept = last if last is not None and 0 <= now - last.summed_at < SUMS_EVERY_S else None
+    outcomes = kept.outcomes if kept else {d: pace.outcome(o) for d, o in reader.lease_outcomes(run_id).items()}
     return Lending(
         decisions=decisions,
-        leases={lease.lease: lease for lease in reader.leases_numbered(run_id, named)},
-        marked=reader.leases_in(run_id, *window, limit=MAX_LEASE_MARKS + 1),
+        leases={lease.lease: pace.lease(lease) for lease in reader.leases_numbered(run_id, named)},
+        marked=[pace.lease(lease) for lease in reader.leases_in(run_id, *window, limit=MAX_LEASE_MARKS + 1)],
         counts=kept.counts if kept else reader.lease_counts(run_id),
-        outcomes=kept.outcomes if kept else reader.lease_outcomes(run_id),
+        outcomes=outcomes,
         summed_at=kept.summed_at if kept else now,
     )
 

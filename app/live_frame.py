@@ -13,6 +13,7 @@ from app import detail
 from app.binned import binned
 from app.key_figures import RECENT_S, Sums
 from app.lending import Lending, read_lending
+from app.modelled import Pace, is_emulated, pace_of
 from storage.liveness import effective_state, is_silent
 from storage.reader import TelemetryReader
 from storage.records import DeviceRow, DeviceState, EngineRow, EvalRow, RunRow, StepRow
@@ -26,6 +27,9 @@ HEATMAP_BINS = 120
 
 BUBBLES_EVERY_S = 3.0
 """Seconds between two readings of the whole run."""
+
+EXACT_DEVICES = 64
+"""More devices than this make a hundred thousand spans in the last minutes: their sums are right to a millisecond."""
 
 READ_TRIES = 3
 """A device changes what it does a few times a second, and one frame reads in milliseconds."""
@@ -105,6 +109,11 @@ class Frame:
     """Decisions, and the leases that the timeline marks."""
 
     @property
+    def pace(self) -> Pace:
+        """How the seconds of its devices relate to those that are stored."""
+        return pace_of(self.run)
+
+    @property
     def live(self) -> bool:
         """Whether more is coming."""
         return self.state not in TERMINAL
@@ -165,9 +174,10 @@ def _read_once(reader: TelemetryReader, run: RunRow, view: View, now: float, las
         recent_from = max(run.training_at, until - RECENT_S)
         recent = whole
         if recent_from > run.training_at:
-            recent = _kind_seconds(reader, run.run_id, states, recent_from, until)
+            many = len(devices) > EXACT_DEVICES
+            recent = _kind_seconds(reader, run.run_id, states, recent_from, until, quick=many)
     window = (end - view.window_s if view.window_s else _begin(run, end), end)
-    rows = detail.chart_rows(devices, opened=view.opened)
+    rows = detail.chart_rows(devices, opened=view.opened, emulated=is_emulated(run))
     plan, seconds = binned(reader, run.run_id, rows, _read_window(window, view), states, end)
     return Frame(
         run=run,
@@ -187,7 +197,7 @@ def _read_once(reader: TelemetryReader, run: RunRow, view: View, now: float, las
         plan=plan,
         seconds=seconds,
         bubbles=_bubbles(reader, run, rows, states, until, now, last),
-        lending=read_lending(reader, run.run_id, (plan.t0, plan.t1), now=now, last=_last_lending(run, last)),
+        lending=read_lending(reader, run, (plan.t0, plan.t1), now=now, last=_last_lending(run, last)),
     )
 
 

@@ -6,10 +6,22 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app import control_view, decisions_view, detail, header, history_view, live_view, samples_view, session, states
+from app import (
+    control_view,
+    decisions_view,
+    detail,
+    header,
+    history_view,
+    live_view,
+    one_click,
+    samples_view,
+    session,
+    states,
+)
 from app.key_figures import seconds_left
 from app.ledger_view import ledger, logs
 from app.live_frame import Frame, View, read_frame, refreshed
+from app.modelled import LEARNS_NOTHING, is_emulated, pace_of
 from app.run_job import deterministic, prompts_per_step
 from app.runs_table import state_of
 from app.status import symbol
@@ -18,7 +30,7 @@ from storage.reader import TelemetryReader
 from storage.records import Command, RunRow
 from storage.words import TERMINAL
 
-WINDOWS: dict[str, float | None] = {"1 min": 60.0, "5 min": 300.0, "30 min": 1800.0, "All": None}
+WINDOWS: dict[str, float | None] = {"15 s": 15.0, "1 min": 60.0, "5 min": 300.0, "30 min": 1800.0, "All": None}
 LEARNING_EVERY_S = 2.0
 """Learning is judged over minutes; six panels redrawn every second would only cost."""
 
@@ -40,8 +52,10 @@ def window_key(run_id: str) -> str:
 
 
 def default_window(run: RunRow) -> str:
-    """The last minutes of a live run; one that is over is looked at as a whole."""
-    return "All" if run.state in TERMINAL else "5 min"
+    """The last minutes of a live run, of one played faster the last one; one that is over is looked at as a whole."""
+    if run.state in TERMINAL:
+        return "All"
+    return "1 min" if pace_of(run).rate(1.0) < 1 else "5 min"
 
 
 def view_of(run_id: str, default: str) -> View:
@@ -122,7 +136,7 @@ def timeline_card(frame: Frame) -> None:
     """The timeline with its window, or why there is none yet."""
     run_id = frame.run.run_id
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.markdown("**What every device is doing**", width="content")
+        st.markdown(f"**What every device is doing**{frame.pace.badge}", width="content")
         st.segmented_control(
             "Window",
             list(WINDOWS),
@@ -261,6 +275,7 @@ def page() -> None:
         return
     st.html(f"<style>{decisions_view.STYLE}</style>")
     header.title_and_picker(TITLE, QUESTION, runs, run, session.page_clock())
+    every(one_click.interval_s(), one_click.switch, run.run_id)
     session.look_at(run.run_id)
     frame, _ = read(run.run_id)
     live = frame is None or run.state not in TERMINAL
@@ -268,9 +283,13 @@ def page() -> None:
     every(interval, now_part, run.run_id, frame.state if frame else run.state)
     waits = control_view.any_open(mailbox(run.run_id))
     every(control_interval(live, waits), control_part, run.run_id, waits)
-    every(LEARNING_EVERY_S if live else None, learning_part, run.run_id)
-    with st.expander("Samples: prompts, answers and rewards", icon=symbol("forum"), expanded=True, key="samples"):
-        every(None, samples_part, run)
+    if is_emulated(run):
+        with st.container(key="learns_nothing"):
+            st.caption(LEARNS_NOTHING)
+    else:
+        every(LEARNING_EVERY_S if live else None, learning_part, run.run_id)
+        with st.expander("Samples: prompts, answers and rewards", icon=symbol("forum"), expanded=True, key="samples"):
+            every(None, samples_part, run)
     ledger(frame, session.page_clock())
     with st.expander("Worker log", icon=symbol("article"), key="logs", on_change="rerun") as expander:
         if expander.open:

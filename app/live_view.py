@@ -58,7 +58,8 @@ def numbers(frame: Frame, prompts_per_step: int | None) -> None:
 
 def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, follow: str) -> None:
     """The timeline with its note, its table and what the reader does with it."""
-    leases = lease_marks(frame.lending.marked, frame.rows, (frame.plan.t0, frame.plan.t1), clock)
+    pace = frame.pace
+    leases = lease_marks(frame.lending.marked, frame.rows, (frame.plan.t0, frame.plan.t1), clock, pace)
     figure = timeline(
         detail.majority(frame.seconds),
         frame.rows,
@@ -68,17 +69,19 @@ def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, f
         steps=frame.steps,
         commands=commands,
         leases=leases,
+        pace=pace,
     )
     cut = f" · only the newest {MAX_LEASE_MARKS} marks of leases are drawn" if leases.cut else ""
     last = f"{clock.time(frame.window[0])} – {clock.time(frame.window[1])}"
     grouped = len(frame.devices) > detail.MAX_DEVICE_ROWS
     shown = chart(
         figure,
-        label=f"Timeline of {len(frame.rows)} rows, {last}: {_summary(frame)}",
+        label=f"{'Emulated timeline' if pace.emulated else 'Timeline'} of {len(frame.rows)} rows, {last}: "
+        f"{_summary(frame)}",
         as_of=frame.as_of,
         frozen="" if frame.live else f"ended {clock.time(frame.end)}",
         note=f"a column is {duration(frame.plan.bin_s)}, in the colour of what took most of it · drag to zoom, "
-        f"double-click to follow{cut}",
+        f"double-click to follow{cut}{pace.wall_time and f' · {pace.wall_time}'}",
         follow=follow,
         table=_table(frame),
         scale=True,
@@ -121,7 +124,8 @@ def _table(frame: Frame) -> dict[str, list[object]]:
     for row in frame.rows:
         sums = total(frame.recent, row.devices)
         rows.append([row.label, *(f"{sums.get(c, 0.0):.1f} s" for c in used)])
-    return {"columns": ["last 5 min", *(label(c) for c in used)], "rows": rows}
+    last = f"last 5 min{' of wall time' if frame.pace.emulated else ''}"
+    return {"columns": [last, *(label(c) for c in used)], "rows": rows}
 
 
 def attention_cards(frame: Frame, clock: PageClock) -> None:
@@ -136,12 +140,13 @@ def attention_cards(frame: Frame, clock: PageClock) -> None:
         outcomes=frame.lending.outcomes,
         clock=clock,
     )
-    st.markdown(f"**Needs attention** · {len(cards)}")
+    st.markdown(f"**Needs attention** · {len(cards)}{frame.pace.badge}")
     for card in cards:
         with st.container(key=f"attention_{card.key}"):
             _card(card)
     if not cards:
-        st.caption("Nothing. Cards appear here when devices wait, groups or leases are lost, or learning stalls.")
+        lost = "groups or leases are lost" + ("" if frame.pace.emulated else ", or learning stalls")
+        st.caption(f"Nothing. Cards appear here when devices wait{' or' if frame.pace.emulated else ','} {lost}.")
     if frame.engine is not None:
         lag = frame.engine.flush_lag_s
         behind = f"telemetry lag {duration(lag)} · " if lag is not None else ""

@@ -51,6 +51,19 @@ def _may_be_launched(text: str) -> bool:
     return True
 
 
+def first_sentence(text: str) -> str:
+    """What a job file says of itself: the first line of its comment; "" without one."""
+    line = text.split("\n", 1)[0]
+    return line.removeprefix("#").strip() if line.startswith("#") else ""
+
+
+@lru_cache(maxsize=64)
+def described(name: str, folder: Path = JOBS_DIR) -> str:
+    """A preset in one line."""
+    found = preset(name, folder)
+    return first_sentence(found.text) if found else ""
+
+
 def preset(name: str, folder: Path = JOBS_DIR) -> Source | None:
     """A preset by its name, None if there is none."""
     if name not in preset_names(folder):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import streamlit as st
 
 from app import header, session, states
@@ -9,8 +11,9 @@ from app.control_view import commands_of
 from app.figures.bubbles import causes_by_run
 from app.live_chart import chart, live_chart
 from app.markup import literal
+from app.modelled import EMULATED, KEEPS_NOTHING, LEARNS_NOTHING, is_emulated, pace_of
 from app.palette import CAUSE_LABELS
-from app.runs_table import Figures, can_delete, can_resume, figures_of, row, state_of
+from app.runs_table import Figures, can_delete, can_resume, compared, figures_of, row, state_of
 from app.session import RUN_KEY
 from app.status import COMMAND_STATUS, OPEN_COMMANDS, symbol
 from storage.database import StorageError, TelemetryMissing
@@ -54,13 +57,18 @@ def table() -> None:
     if not runs:
         states.no_runs(session.data_dir().root)
         return
+    if filtered := comparison_filter(runs):
+        kept = [i for i, run in enumerate(runs) if run.comparison == filtered]
+        runs, summed = [runs[i] for i in kept], [summed[i] for i in kept]
+    emulated = any(map(is_emulated, runs))
     rows = [row(run, known[run.run_id], f, session.page_clock()) for run, f in zip(runs, summed, strict=True)]
     chosen = st.dataframe(
         rows,
         hide_index=True,
         on_select="rerun",
         selection_mode="single-row",
-        key="runs_table",
+        # what is chosen is a row's number, which means another run among other rows
+        key=f"runs_table:{filtered}" if filtered else "runs_table",
         height="content" if len(rows) <= 14 else 530,
         column_config={
             "run": st.column_config.TextColumn(pinned=True),
@@ -68,9 +76,17 @@ def table() -> None:
             "idle": st.column_config.ProgressColumn("idle %", min_value=0, max_value=100, format="%.1f"),
             "lost device-h": st.column_config.NumberColumn(format="%.3f"),
             "tokens/s": st.column_config.NumberColumn(format="%.0f"),
+            # without any there is nothing to tell
+            **({} if any(run.comparison for run in runs) else {"comparison": None}),
+            **({"reward": None} if all(map(is_emulated, runs)) else {}),
             "reward": st.column_config.LineChartColumn("reward over steps", y_min=0, y_max=1),
         },
     )
+    if emulated:
+        st.caption(
+            f"{EMULATED} runs: tokens/s and lost device-h are modelled, those of the devices that are stood for. "
+            f"{LEARNS_NOTHING}"
+        )
     picked = [i for i in chosen["selection"]["rows"] if i < len(runs)]
     with st.container(border=True, key="run_actions"):
         if not picked:
@@ -81,6 +97,26 @@ def table() -> None:
     lost(runs, summed)
 
 
+def comparison_filter(runs: list[RunRow]) -> str:
+    """The comparison whose runs are asked for, "" for all runs; asks only where there is one."""
+    counts = Counter(run.comparison for run in runs if run.comparison)
+    if not counts:
+        return ""
+    left, _ = st.columns([2, 3])
+    chosen = left.selectbox(
+        "Comparison",
+        ["", *counts],
+        format_func=lambda name: f"{name} · {counts[name]} runs" if name else "all runs",
+        key="runs_comparison",
+    )
+    return chosen or ""
+
+
+def bar_name(run: RunRow) -> str:
+    """How a run is called beside its bar."""
+    return f"{run.run_id} · {EMULATED}" if is_emulated(run) else run.run_id
+
+
 def lost(runs: list[RunRow], summed: list[Figures]) -> None:
     """Lost time by cause of the newest runs that have any."""
     measured = [(run, f.sums) for run, f in zip(runs, summed, strict=True) if f.idle is not None][:COMPARED_RUNS]
@@ -89,12 +125,12 @@ def lost(runs: list[RunRow], summed: list[Figures]) -> None:
     with st.container(border=True, key="lost_by_run"):
         st.markdown("**Lost device time by cause, per run**")
         shown = chart(
-            causes_by_run([(run.run_id, sums) for run, sums in measured]),
+            causes_by_run([(bar_name(run), sums) for run, sums in measured]),
             label=f"Lost device time by cause of {len(measured)} runs, in share of each run's device time",
             table={
                 "columns": ["run", *(CAUSE_LABELS[cause] for cause in IDLE_CAUSES)],
                 "rows": [
-                    [run.run_id, *(f"{sums.get(f'idle_{c}', 0.0) / sum(sums.values()):.2%}" for c in IDLE_CAUSES)]
+                    [bar_name(run), *(f"{sums.get(f'idle_{c}', 0.0) / sum(sums.values()):.2%}" for c in IDLE_CAUSES)]
                     for run, sums in measured
                 ],
             },
@@ -106,20 +142,21 @@ def lost(runs: list[RunRow], summed: list[Figures]) -> None:
 def actions(run: RunRow, state: str) -> None:
     """Buttons for one run."""
     cause = f" · {literal(run.error)}" if run.error else ""
-    st.markdown(f"**{literal(run.name)}** · {literal(run.run_id)}{cause}")
+    badges = pace_of(run).badge + (f" :gray-badge[{literal(compared(run))}]" if run.comparison else "")
+    st.markdown(f"**{literal(run.name)}** · {literal(run.run_id)}{badges}{cause}")
     with st.container(horizontal=True, gap="small"):
         if st.button("Open", type="primary", icon=symbol("monitoring"), key="run_open"):
-            st.switch_page(states.LIVE_PAGE, query_params={RUN_KEY: run.run_id})
+            st.switch_page(session.LIVE_PAGE, query_params={RUN_KEY: run.run_id})
         if st.button("Clone", icon=symbol("content_copy"), key="run_clone"):
-            st.switch_page(states.LAUNCH_PAGE, query_params={"clone": run.run_id})
+            st.switch_page(session.LAUNCH_PAGE, query_params={"clone": run.run_id})
         if st.button(
             "Resume",
             icon=symbol("resume"),
             key="run_resume",
-            disabled=not can_resume(state),
-            help="Continues from the newest checkpoint, as a new run.",
+            disabled=not can_resume(state) or is_emulated(run),
+            help=KEEPS_NOTHING if is_emulated(run) else "Continues from the newest checkpoint, as a new run.",
         ):
-            st.switch_page(states.LAUNCH_PAGE, query_params={"resume": run.run_id})
+            st.switch_page(session.LAUNCH_PAGE, query_params={"resume": run.run_id})
         with st.popover("Delete", icon=symbol("delete"), key="run_delete", disabled=not can_delete(state)):
             st.markdown(f"Delete **{literal(run.run_id)}** with its telemetry and checkpoints? This cannot be undone.")
             if st.button("Delete this run", type="primary", key="run_delete_confirm"):

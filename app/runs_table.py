@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.clock import PageClock
 from app.key_figures import idle_fraction, idle_seconds, tokens_per_s, total
+from app.modelled import pace_of
 from app.status import RUN_STATUS
 from storage.liveness import effective_state
 from storage.reader import TelemetryReader
@@ -58,10 +60,12 @@ def sampled(values: list[float], points: int = SPARK_POINTS) -> tuple[float, ...
 
 
 def row(run: RunRow, state: str, figures: Figures, clock: PageClock) -> dict[str, Any]:
-    """One row of the table."""
+    """One row of the table; time and speed of emulated devices are modelled."""
+    pace = pace_of(run)
     done = (run.start_step or 0) + (run.steps or 0)
     return {
         "run": run.run_id,
+        "kind": run.kind if run.kind in ("cpu", "cuda") else run.kind.upper(),
         "name": run.name,
         "state": RUN_STATUS[state].word.split(" ·")[0].lower(),
         "arm": run.arm,
@@ -69,10 +73,10 @@ def row(run: RunRow, state: str, figures: Figures, clock: PageClock) -> dict[str
         "partition": run.partition or "–",
         "steps": f"{done} / {run.steps_target}" if run.steps_target is not None else str(done),
         "idle": None if figures.idle is None else figures.idle * 100,
-        "lost device-h": None if figures.lost_s is None else figures.lost_s / 3600,
-        "tokens/s": figures.tokens_per_s,
-        "reward": list(figures.rewards),
-        "kind": run.kind if run.kind in ("cpu", "cuda") else run.kind.upper(),
+        "lost device-h": None if figures.lost_s is None else pace.seconds(figures.lost_s) / 3600,
+        "tokens/s": None if figures.tokens_per_s is None else pace.rate(figures.tokens_per_s),
+        "reward": None if pace.emulated else list(figures.rewards),
+        "comparison": compared(run).removeprefix("comparison "),
         "created": clock.moment(run.created_at) if run.created_at is not None else "",
         "who": run.who or "",
     }
@@ -82,6 +86,19 @@ def state_of(run: RunRow, engine: EngineRow | None, now: float) -> str:
     """What a run's stored state means now."""
     beat, life = (engine.beat_at, engine.engine_id) if engine else (None, None)
     return effective_state(run.state, beat, now, run.engine_id, life)
+
+
+def live_first(runs: Sequence[RunRow]) -> list[RunRow]:
+    """Runs that go on before those that are over, else in their order."""
+    return sorted(runs, key=lambda run: run.state in TERMINAL)
+
+
+def compared(run: RunRow) -> str:
+    """The part that a run has in a comparison: "comparison no_borrow:stream@8:8 #2"; empty for a run of its own."""
+    if run.comparison is None:
+        return ""
+    repeat = "" if run.comparison_repeat is None else f" #{run.comparison_repeat}"
+    return f"comparison {run.comparison_label or run.comparison}{repeat}"
 
 
 def can_resume(state: str) -> bool:

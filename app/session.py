@@ -22,6 +22,9 @@ USER_VARIABLE = "BIDIRL_USER"
 COMMAND_EXPIRES_S = 300.0
 """A command to a run that nobody took in five minutes must not fire after a restart."""
 
+LAUNCH_PAGE = "app_pages/launch.py"
+LIVE_PAGE = "app_pages/live.py"
+
 RUN_KEY = "run"
 """Name of the run in the URL; the session remembers it because changing pages clears the URL."""
 

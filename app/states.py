@@ -7,17 +7,15 @@ from pathlib import Path
 
 import streamlit as st
 
+from app import one_click
 from app.attention import silence
 from app.clock import PageClock, duration
 from app.markup import literal
-from app.session import RUN_KEY
+from app.session import LAUNCH_PAGE, LIVE_PAGE, RUN_KEY
 from app.status import RUN_STATUS, symbol
 from storage.database import SchemaTooNew, StorageError, TelemetryMissing
 from storage.paths import DATA_DIR_VARIABLE, DEFAULT_DATA_DIR
 from storage.records import EngineRow, RunRow
-
-LAUNCH_PAGE = "app_pages/launch.py"
-LIVE_PAGE = "app_pages/live.py"
 
 LISTED_RUNS = 6
 """Runs offered where the one asked for is not there."""
@@ -47,20 +45,26 @@ def no_database(error: TelemetryMissing) -> None:
         st.code(serve_command(root), language="bash")
         st.markdown("Or start it with the demo job already launched:")
         st.code(serve_command(root, demo=True), language="bash")
-        _launch_demo()
+        _first_runs()
 
 
-def _launch_demo() -> None:
-    if st.button("Launch the demo job", type="primary", icon=symbol("rocket_launch"), key="launch_demo"):
-        st.switch_page(LAUNCH_PAGE, query_params={"preset": "demo"})
+def _first_runs() -> None:
+    """The demo, which is real, beside devices that are not."""
+    with st.container(horizontal=True, gap="small"):
+        if st.button("Launch the demo job", type="primary", icon=symbol("rocket_launch"), key="launch_demo"):
+            st.switch_page(LAUNCH_PAGE, query_params={"preset": "demo"})
+        st.fragment(one_click.offer, run_every=one_click.interval_s())()
 
 
 def no_runs(root: Path) -> None:
     """An engine is or was there, and nobody has launched anything."""
     with st.container(border=True, key="state_no_runs"):
         st.subheader("No runs yet", anchor=False)
-        st.markdown(f"The data folder `{root}` holds no run. Launch the demo job to see one train within minutes.")
-        _launch_demo()
+        st.markdown(
+            f"The data folder `{root}` holds no run. Launch the demo job to see one train within minutes, "
+            "or watch 16 emulated devices lend each other without any hardware."
+        )
+        _first_runs()
 
 
 def unknown_run(named: str, runs: Sequence[tuple[RunRow, str]], clock: PageClock) -> None:

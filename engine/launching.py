@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine import allowed_paths, checkpoints
-from engine.config import Job, JobError, check_runnable, dump_job, parse_job
+from engine import allowed_paths, checkpoints, profiles
+from engine.config import Job, JobError, Partition, check_runnable, dump_job, parse_job
 from storage.paths import DataDir
 from storage.records import RunRow
 
@@ -27,6 +27,8 @@ class Launch:
     """Run whose newest checkpoint it continues from."""
     start_step: int
     """Version of that checkpoint."""
+    comparison: Mapping[str, Any] | None = None
+    """The comparison that it is a part of: id, label, repeat, plan."""
 
 
 def prepare(
@@ -34,7 +36,8 @@ def prepare(
 ) -> Launch:
     """Check a launch command. Raises ValueError with the reason it cannot be run.
 
-    `payload`: `job` (YAML text; may be left out when resuming), `base_dir`, `resume` (a run id).
+    `payload`: `job` (YAML text; may be left out when resuming), `base_dir`, `resume` (a run id), `comparison` (`id`,
+    `label`, `repeat`, and the whole `plan`, for a run that is part of one).
     """
     resume = payload.get("resume")
     parent = find(resume) if resume else None
@@ -49,9 +52,12 @@ def prepare(
         job.check_machine(cores)
     except ValueError as error:
         raise JobError({"devices": str(error)}) from None
-    from engine.learning.tasks import check_task  # a second of imports, at the first launch and not at every start
+    if job.emulated:
+        job = with_partition(job)
+    else:
+        from engine.learning.tasks import check_task  # a second of imports, at the first launch, not at every start
 
-    check_task(job)
+        check_task(job)
     base_dir = Path(payload.get("base_dir") or (parent.base_dir if parent else None) or data.root).absolute()
     if not job.model.source.startswith("builtin:"):
         allowed_paths.resolve(job.model.source, base_dir=base_dir, data_root=data.root)
@@ -62,7 +68,37 @@ def prepare(
             raise ValueError(f"resume: run {resume!r} has no checkpoint to continue from")
         start_step = found[1].version
         _check_resumable(job, parse_job(parent.job), start_step)
-    return Launch(job=job, base_dir=base_dir, parent_run_id=parent.run_id if parent else None, start_step=start_step)
+    return Launch(
+        job=job,
+        base_dir=base_dir,
+        parent_run_id=parent.run_id if parent else None,
+        start_step=start_step,
+        comparison=_comparison(payload),
+    )
+
+
+def _comparison(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The part that the run has in a comparison; None for a run of its own."""
+    found = payload.get("comparison")
+    if found is None:
+        return None
+    kinds = {"id": str, "label": str, "repeat": int, "plan": dict}
+    if not isinstance(found, Mapping) or not all(isinstance(found.get(name), kind) for name, kind in kinds.items()):
+        raise ValueError(f"comparison must be a mapping with id, label, repeat and plan, got {found!r}")
+    return found
+
+
+def with_partition(job: Job) -> Job:
+    """An emulated job that leaves its partition to the planner, with the planner's choice. Raises JobError without."""
+    if job.schedule.arm == "colocated" or isinstance(job.devices.partition, Partition):
+        return job
+    from engine import planning, simulation  # the planner's numpy, which only such jobs need
+
+    best = simulation.chosen_split(job, planning.plan_job(job))
+    partition = Partition(rollout=best.rollout_devices, train=best.train_devices)
+    chosen = job.model_copy(update={"devices": job.devices.model_copy(update={"partition": partition})})
+    check_runnable(chosen)
+    return chosen
 
 
 def _check_resumable(job: Job, before: Job, start_step: int) -> None:
@@ -93,10 +129,12 @@ def new_run_id(job: Job, now: float) -> str:
 
 def columns(launch: Launch) -> dict[str, Any]:
     """The run's row as it enters the queue."""
-    job = launch.job
+    job, part = launch.job, launch.comparison
     return {
         "name": job.name,
         "kind": job.devices.kind,
+        "time_scale": job.devices.time_scale if job.emulated else None,
+        "work_key": profiles.work_key(job),
         "state": "queued",
         "arm": job.schedule.arm,
         "consume": job.schedule.consume_resolved,
@@ -110,6 +148,10 @@ def columns(launch: Launch) -> dict[str, Any]:
         "steps": 0,
         "parent_run_id": launch.parent_run_id,
         "config_version": 0,
+        "comparison": part["id"] if part else None,
+        "comparison_label": part["label"] if part else None,
+        "comparison_repeat": part["repeat"] if part else None,
+        "comparison_plan": part["plan"] if part else None,
     }
 
 

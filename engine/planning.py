@@ -62,7 +62,7 @@ def known_of(job: Job, *, source: str = "job", measured: Known | None = None) ->
     raise _error(
         "profile",
         "is needed to plan or simulate: add the speeds and costs rollout, train, optimizer_s, weight_sync_s, "
-        "switch, response_tokens and prompt_tokens, as in jobs/simulated_16.yaml, or measure them with: "
+        "switch, response_tokens and prompt_tokens, as in jobs/emulated_16.yaml, or measure them with: "
         "bidirl calibrate JOB.yaml",
         source,
     )

@@ -76,8 +76,24 @@ def depends_on(job: Job) -> dict[str, Any]:
 
 def fingerprint(job: Job) -> str:
     """Sixteen hexadecimal digits of what the speeds depend on."""
-    text = json.dumps(depends_on(job), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _digits(depends_on(job))
+
+
+def work_key(job: Job) -> str:
+    """The same for jobs whose tokens are the same work: the batch and, of emulated devices, the speeds count too."""
+    algorithm = job.algorithm.model_dump(mode="json")
+    return _digits(
+        depends_on(job)
+        | {
+            "seed": job.seed,
+            "algorithm": {name: value for name, value in algorithm.items() if name != "steps"},
+            "profile": job.profile.model_dump(mode="json") if job.emulated and job.profile else None,
+        }
+    )
+
+
+def _digits(document: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def path_of(data: DataDir, job: Job) -> Path:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from engine import work
 from planner.bubbles import bubbles, busy_rate
 from planner.policy.staleness import Bound
 from planner.throughput import throughput
@@ -22,8 +23,19 @@ Seconds = Mapping[int, Mapping[str, float]]
 """Device -> rollup column -> seconds."""
 
 
-def build(reader: TelemetryReader, run: RunRow, *, now: float | None = None, **final: Any) -> dict[str, Any]:
-    """The result fields of a run; `final` overrides what the database does not say yet (state, ledger, ...)."""
+def build(
+    reader: TelemetryReader,
+    run: RunRow,
+    *,
+    now: float | None = None,
+    bound_s_per_token: float | None = None,
+    **final: Any,
+) -> dict[str, Any]:
+    """The result fields of a run; `final` overrides what the database does not say yet (state, ledger, ...).
+
+    `bound_s_per_token`: the least device-seconds per token of other runs of this job; its own may be less. A result that
+    is stored already keeps the ratio that it has.
+    """
     if run.result is not None:
         return run.result
     now = time.time() if now is None else now
@@ -38,6 +50,10 @@ def build(reader: TelemetryReader, run: RunRow, *, now: float | None = None, **f
     seconds = reader.kind_seconds(run.run_id, *window) if window else {}
     ledger = final.get("ledger") or run.ledger or {}
     pools = {device.device: device.pool for device in reader.devices(run.run_id)}
+    tokens = sum(step.prompt_tokens + step.response_tokens for step in steps) if steps else None
+    reached = _throughput(run, steps)
+    done = work.work_of(seconds, tokens)
+    least = min(filter(None, (work.device_s_per_token(done), bound_s_per_token)), default=None)
     fields: dict[str, Any] = {
         "run_id": run.run_id,
         "name": run.name,
@@ -52,10 +68,11 @@ def build(reader: TelemetryReader, run: RunRow, *, now: float | None = None, **f
         "steps": run.steps or 0,
         "start_step": run.start_step or 0,
         "parent_run_id": run.parent_run_id,
+        "comparison": _comparison(run),
         "wall_s": _wall(run, now, final.get("ended_at")),
         "warm_up_s": run.training_at - run.started_at if run.training_at and run.started_at else None,
-        "tokens": sum(step.prompt_tokens + step.response_tokens for step in steps) if steps else None,
-        "throughput_tokens_per_s": _throughput(run, steps),
+        "tokens": tokens,
+        "throughput_tokens_per_s": reached,
         "step_s": [step.t_end - step.t_start for step in steps],
         "reward": _reward(steps),
         "eval": _evals(reader, run, "held_out"),
@@ -74,13 +91,33 @@ def build(reader: TelemetryReader, run: RunRow, *, now: float | None = None, **f
         "switch": _switch(reader, run, now),
         "publish_s": _publish(steps),
         "engine": final.get("engine"),
-        "bound_ratio": None,
+        "work": done,
+        "bound_ratio": work.bound_ratio(reached, len(pools), least),
         "utilisation": _utilisation(seconds),
         "model_error": _model_error(final.get("model_error", run.model_error)),
         "deaths": run.deaths or 0,
         "params_sha256": final.get("params_sha256", run.params_sha256),
+        "time_scale": run.time_scale,
     }
-    return fields
+    return fields if run.time_scale is None else _modelled(fields, run.time_scale)
+
+
+def _modelled(fields: dict[str, Any], time_scale: float) -> dict[str, Any]:
+    """Of an emulated run: all times and speeds in the seconds that its devices stand for, not in those it took here."""
+
+    def seconds(value: float | None) -> float | None:
+        return None if value is None else value / time_scale
+
+    rate = fields["throughput_tokens_per_s"]
+    return fields | {
+        "wall_s": seconds(fields["wall_s"]),
+        "warm_up_s": seconds(fields["warm_up_s"]),
+        "throughput_tokens_per_s": None if rate is None else rate * time_scale,
+        "step_s": [value / time_scale for value in fields["step_s"]],
+        "switch": {name: seconds(value) for name, value in fields["switch"].items()},
+        "work": work.scaled(fields["work"], 1 / time_scale),
+        "publish_s": seconds(fields["publish_s"]),
+    }
 
 
 def _window(run: RunRow, now: float, ended_at: float | None) -> tuple[float, float] | None:
@@ -95,6 +132,12 @@ def _wall(run: RunRow, now: float, ended_at: float | None) -> float | None:
     if run.started_at is None:
         return None
     return (ended_at or run.ended_at or now) - run.started_at
+
+
+def _comparison(run: RunRow) -> dict[str, Any] | None:
+    if run.comparison is None:
+        return None
+    return {"id": run.comparison, "label": run.comparison_label, "repeat": run.comparison_repeat}
 
 
 def _partition(text: str | None) -> dict[str, int] | None:

@@ -11,19 +11,20 @@ stay queued for the next engine. A crash leaves the same picture: the next engin
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import socket
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable
 from importlib.metadata import version as package_version
 from pathlib import Path
 from traceback import format_exc
+from typing import Any
 
-from engine import allowed_paths, checkpoints, launching, ledger_check, profiles, results
+from engine import allowed_paths, checkpoints, launching, ledger_check, profiles, results, work
 from engine.config import Job, ProfileConfig, check_runnable, parse_job
 from engine.config.job import usable_cores
 from engine.cpu_time import CpuAccount, CpuSample
@@ -35,6 +36,7 @@ from engine.run.live_lease import cut_off
 from engine.run.parts import SNAPSHOTS
 from engine.run.recorder import Recorder
 from engine.run.run import Run
+from engine.waiting import Waiting
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.reader import TelemetryReader
@@ -72,8 +74,9 @@ class Service:
         self._stop = stop
         self._parent = os.getppid() if with_parent else None
         self._runs: dict[str, tuple[Run, RunCommands]] = {}
-        self._queue: deque[str] = deque()
+        self._queue = Waiting()
         self._cpu_at: dict[str, CpuSample] = {}
+        self._longest_pass_s: dict[str, float] = {}
         self._cores = usable_cores()
         self._cpu = CpuAccount()
         self.engine_id = uuid.uuid4().hex[:12]
@@ -109,10 +112,12 @@ class Service:
             self._shut_down()
 
     def _pass(self) -> None:
-        reports = self._workers.wait(MAILBOX_S)
+        due = min((run.next_due for run, _ in self._runs.values()), default=math.inf)
+        reports = self._workers.wait(max(0.0, min(MAILBOX_S, due - self.now())))
         by_run: dict[str, list[Report]] = {}
         for report in reports:
             by_run.setdefault(report.run_id, []).append(report)
+        began_at = time.monotonic()
         for run_id, (run, commands) in list(self._runs.items()):
             try:
                 run.observe(by_run.get(run_id, []))
@@ -125,6 +130,7 @@ class Service:
                 self._cpu_at[run_id] = self._sample_cpu(fresh=True)
             if run.over:
                 self._end(run, commands)
+        self._note_pass(time.monotonic() - began_at)
         now = self.now()
         if now >= self._next_mailbox:
             self._next_mailbox = now + MAILBOX_S
@@ -136,6 +142,12 @@ class Service:
             if self._parent is not None and os.getppid() != self._parent:
                 logger.info("The process that started this engine is gone; the engine ends too.")
                 self._stop.set()
+
+    def _note_pass(self, seconds: float) -> None:
+        """Reports that came while this pass went on waited for so long."""
+        for run_id, (run, _) in self._runs.items():
+            if run.state == "running":
+                self._longest_pass_s[run_id] = max(self._longest_pass_s.get(run_id, 0.0), seconds)
 
     def _sample_cpu(self, *, fresh: bool = False) -> CpuSample:
         return self._cpu.sample(writer_s=self._writer.stats.thread_cpu_s, calls_s=self._workers.cpu_s, fresh=fresh)
@@ -167,7 +179,7 @@ class Service:
             for run in reversed(reader.runs(limit=100_000)):
                 if run.state == "queued":
                     self._writer.run(run.run_id, engine_id=self.engine_id)
-                    self._queue.append(run.run_id)
+                    self._enqueue(run)
                 elif run.state not in TERMINAL:
                     # it ended with the last sign of life of its engine, not now
                     ended_at = beats.get(run.engine_id or "") or self.now()
@@ -214,29 +226,30 @@ class Service:
             run_id, engine_id=self.engine_id, created_at=self.now(), who=command.who, **launching.columns(launch)
         )
         self._writer.flush(FLUSH_S)
-        self._queue.append(run_id)
+        self._queue.add(run_id, launch.job)
         self._mailbox.apply(command.id, f"Queued as {run_id}.", result={"run_id": run_id})
 
     def _start_queued(self) -> None:
-        """Start the oldest queued run when its devices are free; nobody overtakes it."""
+        """Start the queued runs whose devices are free."""
         busy = {core for run, _ in self._runs.values() for core in run.cores}
         free = [core for core in self._cores if core not in busy]
-        if not self._queue or not free:
-            return
-        stored = self._stored(self._queue[0])
-        assert stored is not None, f"run {self._queue[0]} vanished from the database"
+        emulated = sum(run.job.device_count for run, _ in self._runs.values() if run.job.emulated)
+        for run_id, job, need in self._queue.ready(cores=len(self._cores), free=len(free), emulated=emulated):
+            stored = self._stored(run_id)
+            assert stored is not None, f"run {run_id} vanished from the database"
+            self._start(stored, job, free[:need])
+            free = free[need:]
+
+    def _enqueue(self, stored: RunRow) -> None:
+        """Behind the others; one that cannot run here (queued by another version, or on a larger machine) fails."""
         try:
             job = parse_job(stored.job, source=stored.run_id)
             check_runnable(job, source=stored.run_id)
             job.check_machine(len(self._cores))
-        except ValueError as error:  # queued by another version, or on a larger machine
-            self._queue.popleft()
+        except ValueError as error:
             self._writer.run(stored.run_id, state="failed", error=str(error), ended_at=self.now())
             return
-        need = min(job.device_count, len(self._cores))
-        if need <= len(free):
-            self._queue.popleft()
-            self._start(stored, job, free[:need])
+        self._queue.add(stored.run_id, job)
 
     def _start(self, stored: RunRow, job: Job, cores: list[int]) -> None:
         start, folder = StartPoint(), None
@@ -270,7 +283,8 @@ class Service:
         )
         self._runs[stored.run_id] = (run, RunCommands(run, self._mailbox))
         run.begin()
-        logger.info("Run %s starts on cores %s.", stored.run_id, cores)
+        where = f"cores {cores}" if cores else f"{job.device_count} emulated devices"
+        logger.info("Run %s starts on %s.", stored.run_id, where)
 
     def _calibration(self, job: Job, recorder: Recorder) -> ProfileConfig | None:
         """What was measured of a job like this one; a broken file costs no run, and is told."""
@@ -299,8 +313,15 @@ class Service:
                 cpu_witness=run.job.devices.kind == "cpu" and not run.job.devices.oversubscribe,
                 stored_s={device: sum(columns.values()) for device, columns in sums.items()},
             )
-            final = {"state": run.state, "ended_at": ended_at, "error": run.error, "ledger": ledger}
-            result = results.build(reader, stored, now=ended_at, engine=self._engine_share(run.run_id), **final)
+            final: dict[str, Any] = {"state": run.state, "ended_at": ended_at, "error": run.error, "ledger": ledger}
+            result = results.build(
+                reader,
+                stored,
+                now=ended_at,
+                bound_s_per_token=self._least_work(reader, stored),
+                engine=self._engine_share(run.run_id),
+                **final,
+            )
         for problem in ledger["problems"]:
             run.recorder.log(ended_at, f"Ledger check: {problem}.", level="warning")
         run.recorder.run(**final, result=result)
@@ -309,6 +330,13 @@ class Service:
         shutil.rmtree(self._data.checkpoints(run.run_id) / SNAPSHOTS, ignore_errors=True)
         del self._runs[run.run_id]
         logger.info("Run %s is %s after %d steps.", run.run_id, run.state, result["steps"])
+
+    @staticmethod
+    def _least_work(reader: TelemetryReader, run: RunRow) -> float | None:
+        """Busy device-seconds per token of the finished run of the same job that needed the least."""
+        found = [other.result["work"] for other in reader.same_work(run.work_key) if other.result is not None]
+        scale = run.time_scale or 1.0
+        return min(filter(None, (work.device_s_per_token(work.scaled(each, scale)) for each in found)), default=None)
 
     def _engine_share(self, run_id: str) -> dict[str, float] | None:
         """What watching and steering took since the run began to train, as shares of all cores' time."""
@@ -320,6 +348,7 @@ class Service:
         return {
             "cpu_fraction": (end.own_s - begin.own_s) / cores_s,
             "ray_fraction": (end.ray_s - begin.ray_s) / cores_s,
+            "longest_pass_s": self._longest_pass_s.pop(run_id, 0.0),
         }
 
     def _delete(self, command: Command) -> None:

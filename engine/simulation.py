@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from engine import work
 from engine.config import Job, JobError, Partition, improvements_problem
 from engine.planning import Known, Planned, device_count, known_of, plan_job
 from planner.bubbles import bubbles
 from planner.partitions import Candidate
 from planner.policy.bound import Bound
 from planner.policy.leases import DIRECTIONS
-from planner.policy.state import LIVE_CHUNKS_AHEAD
 from planner.simulator.bounds import work_device_s
 from planner.simulator.colocated import simulator_of
 from planner.simulator.setup import Setup
@@ -122,7 +122,6 @@ def setup_of(
             steps=algorithm.steps,
             seed=job.seed,
             improvements=schedule.improvements_resolved,
-            chunks_ahead=LIVE_CHUNKS_AHEAD if devices.kind == "cpu" else 1,
             recorded=lengths,
         )
     except ValueError as error:
@@ -134,6 +133,7 @@ def result(job: Job, setup: Setup, split: Candidate | None, trace: Trace, worklo
 
     Device time counts from the run's first moment to its last step. `run_id` is null: no run is stored.
     """
+    tokens = sum(step.tokens for step in trace.steps)
     return {
         "run_id": None,
         "name": job.name,
@@ -148,9 +148,10 @@ def result(job: Job, setup: Setup, split: Candidate | None, trace: Trace, worklo
         "steps": len(trace.steps),
         "start_step": 0,
         "parent_run_id": None,
+        "comparison": None,
         "wall_s": trace.wall_s,
         "warm_up_s": None,
-        "tokens": sum(step.tokens for step in trace.steps),
+        "tokens": tokens,
         "throughput_tokens_per_s": trace.throughput,
         "step_s": [step.ended_at - step.began_at for step in trace.steps],
         "reward": {"first": None, "last": None, "per_step": []},
@@ -166,13 +167,13 @@ def result(job: Job, setup: Setup, split: Candidate | None, trace: Trace, worklo
         "switch": _switch(trace, setup),
         "publish_s": None,
         "engine": None,
+        "work": work.work(_busy_s(trace, "rollout"), _busy_s(trace, "train"), tokens),
         "bound_ratio": _bound_ratio(trace, setup, workload),
-        "utilisation": _share(
-            trace, sum(s for (kind, _), s in trace.account.busy.items() if kind in ("rollout", "train"))
-        ),
+        "utilisation": _share(trace, _busy_s(trace, "rollout") + _busy_s(trace, "train")),
         "model_error": model_error(None),
         "deaths": len(setup.failures),
         "params_sha256": None,
+        "time_scale": None,
     }
 
 
@@ -212,6 +213,11 @@ def _idle(trace: Trace, split: Candidate | None) -> dict[str, Any]:
         "structural_fraction": parts.structural if parts else None,
         "residual_fraction": parts.residual if parts else None,
     }
+
+
+def _busy_s(trace: Trace, stage: str) -> float:
+    """Device-seconds of a stage, in either role."""
+    return sum(s for (kind, _), s in trace.account.busy.items() if kind == stage)
 
 
 def _share(trace: Trace, device_s: float) -> float | None:

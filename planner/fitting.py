@@ -11,12 +11,12 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.drift import STEADY, DriftTest, Verdict
+from planner.intervals import student_t
 from planner.stage_model import StageModel
 
 SAME_LOAD = 1e-6
@@ -27,7 +27,7 @@ NARROW_LOAD = 0.05
 replica take noise for slope."""
 
 MIN_DEGREES = 2.0
-"""Effective samples beyond the coefficients that a confidence needs; below, Student's t is not known to 2%."""
+"""Effective samples beyond the coefficients that a confidence needs: with fewer its band is too wide to be of use."""
 
 BAND = 0.9
 """Share of measurements that `Fit.interval` is to hold."""
@@ -158,20 +158,6 @@ def fit(samples: Sequence[Sample], decay: float, prior: StageModel | None = None
         covariance=covariance,
         degrees=effective - free,
     )
-
-
-def student_t(probability: float, degrees: float) -> float:
-    """Quantile of Student's t, by its Cornish-Fisher series about the normal one: 1.3% low at 2 degrees, exact above 8.
-
-    Source: Abramowitz and Stegun, 26.7.5.
-    """
-    z = NormalDist().inv_cdf(probability)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + sum(term / degrees ** (power + 1) for power, term in enumerate(terms))
 
 
 def errors_of(model: StageModel, samples: Iterable[Sample]) -> Errors | None:

@@ -192,6 +192,12 @@ class Profiler:
             profile = replace(profile, prompt_tokens=self._lengths.prompt_tokens)
         return recorded_estimates(profile, np.asarray(lengths, dtype=np.float64), self._prompts_per_step)
 
+    def train_speed(self) -> TrainSpeed | None:
+        """Of the last few chunks; None while too few were measured."""
+        if self._given is None and self._train.count < LEAST_CHUNKS:
+            return None
+        return self._train_speed(now=True)
+
     def errors(self) -> dict[str, Errors | None]:
         """Relative errors of each stage's last forecasts, every unit predicted before it was entered."""
         return {"rollout": self._rollout.errors, "train": self._train.errors}

@@ -5,7 +5,7 @@ The same numbers as `profile` in a job file. Seconds and tokens throughout; noth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.stage_model import StageModel
 
@@ -48,6 +48,10 @@ class SwitchCosts:
     """C_out: until the home role works again"""
     grad_s: float = 0.0
     """C_grad: merging auxiliary gradients; 0 for a rollouter"""
+
+    def scaled(self, factor: float) -> SwitchCosts:
+        """The same costs where every second takes `factor` seconds."""
+        return SwitchCosts(in_s=self.in_s * factor, out_s=self.out_s * factor, grad_s=self.grad_s * factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,3 +99,25 @@ class Profile:
     """standard deviation of the log of a chunk's and of a replica's seconds"""
     models: Models | None = None
     """where the planner shall use given stage-time models instead of fitted ones"""
+
+    def scaled(self, factor: float) -> Profile:
+        """The same devices where every second takes `factor` seconds."""
+        models = self.models
+        return replace(
+            self,
+            rollout=replace(self.rollout, tokens_per_s=self.rollout.tokens_per_s / factor),
+            train=replace(
+                self.train, tokens_per_s=self.train.tokens_per_s / factor, chunk_s=self.train.chunk_s * factor
+            ),
+            optimizer_s=self.optimizer_s * factor,
+            weight_sync_s=self.weight_sync_s * factor,
+            rollout_on_train=self.rollout_on_train.scaled(factor),
+            train_on_rollout=self.train_on_rollout.scaled(factor),
+            models=None
+            if models is None
+            else Models(rollout=_scaled(models.rollout, factor), train=_scaled(models.train, factor)),
+        )
+
+
+def _scaled(model: StageModel, factor: float) -> StageModel:
+    return replace(model, a=model.a * factor, b=model.b * factor)

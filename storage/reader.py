@@ -21,6 +21,7 @@ from storage.database import READ_TIMEOUT_S, TelemetryBroken, TelemetryMissing, 
 from storage.device_seconds import DeviceSeconds, device_seconds, device_seconds_quickly
 from storage.lease_sums import lease_counts, lease_outcomes
 from storage.records import (
+    ComparisonRow,
     DecisionRow,
     DeviceRow,
     DeviceState,
@@ -95,6 +96,27 @@ class TelemetryReader:
     def run(self, run_id: str) -> RunRow | None:
         found = self._records(RunRow, "FROM runs WHERE run_id = ?", run_id)
         return found[0] if found else None
+
+    def same_work(self, work_key: str | None) -> list[RunRow]:
+        """Finished runs whose tokens are the same work; none for no key."""
+        return self._records(RunRow, "FROM runs WHERE work_key = ? AND state = 'finished'", work_key)
+
+    def comparison(self, comparison: str) -> list[RunRow]:
+        """Its runs in the order in which they were queued; empty when no run names it."""
+        return self._records(RunRow, "FROM runs WHERE comparison = ? ORDER BY created_at, rowid", comparison)
+
+    def comparisons(self, limit: int = 100) -> list[ComparisonRow]:
+        """Newest first."""
+        rows = self._query(
+            "SELECT comparison, min(name), min(kind), min(created_at) AS began, count(*),"
+            " count(*) FILTER (WHERE state = 'finished') FROM runs WHERE comparison IS NOT NULL"
+            " GROUP BY comparison ORDER BY began DESC, min(rowid) DESC LIMIT ?",
+            limit,
+        )
+        return [
+            ComparisonRow(comparison=id_, name=name, kind=kind, created_at=began, runs=runs, finished=finished)
+            for id_, name, kind, began, runs, finished in rows
+        ]
 
     def devices(self, run_id: str) -> list[DeviceRow]:
         """In the order of their index."""

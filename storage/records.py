@@ -16,6 +16,7 @@ from storage.lease_records import DecisionRow, LeaseOutcome, LeaseRow, StateRow
 
 __all__ = [
     "Command",
+    "ComparisonRow",
     "DecisionRow",
     "DeviceRow",
     "DeviceState",
@@ -269,9 +270,39 @@ class RunRow:
     """Direction that the never-slower guard has switched off -> the sentence that says why."""
     deaths: int | None = None
     """Workers that died and were replaced; None while none has."""
+    time_scale: float | None = None
+    """Seconds here for one second that emulated devices stand for; None for real devices."""
+    work_key: str | None = None
+    """The same for runs whose tokens are the same work."""
+    comparison: str | None = None
+    """Id of the comparison that it is a part of; None for a run of its own."""
+    comparison_label: str | None = None
+    """The configuration that it stands for there, such as no_borrow:stream@8:8."""
+    comparison_repeat: int | None = None
+    """Repeat, from 1."""
+    comparison_plan: dict[str, Any] | None = field(metadata=json_column("comparison_plan_json"), default=None)
+    """What the whole comparison was to be, the same in each of its runs: repeats, labels, staleness, splits."""
 
     def __post_init__(self) -> None:
         words.require("state of a run", self.state, words.RUN_STATES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow:
+    """A comparison in short: runs of several configurations on the same work. Counted from its runs, not stored."""
+
+    comparison: str
+    """Its id."""
+    name: str
+    """The job's name."""
+    kind: str
+    """cpu, cuda, emulated or simulated."""
+    created_at: float
+    """Its first run was queued, unix seconds."""
+    runs: int
+    """Runs so far."""
+    finished: int
+    """Of them, those that made all their steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -231,6 +231,23 @@ def m004_leases_and_decisions(db: Database) -> None:
     db.table("runs").add_column("deaths", int)
 
 
+@TELEMETRY()
+def m005_comparisons(db: Database) -> None:
+    db.table("runs").add_column("comparison", str)
+    db.table("runs").add_column("comparison_label", str)
+    db.table("runs").add_column("comparison_repeat", int)
+    db.table("runs").add_column("comparison_plan_json", str)
+    db.table("runs").create_index(["comparison"])
+
+
+@TELEMETRY()
+def m006_emulated_time(db: Database) -> None:
+    db.table("runs").add_column("time_scale", float)
+    # Runs with one key did the same work per token, in whatever arm: the least of them is the work bound.
+    db.table("runs").add_column("work_key", str)
+    db.table("runs").create_index(["work_key"])
+
+
 @CONTROL()
 def m001_commands_and_settings(db: Database) -> None:
     db.table("commands").create(

@@ -155,7 +155,7 @@ GATES = (
             "gains_s=gains_s, off_until=now + OFF_S, reason",
             "old losses outlive the pause",
         ),
-        ("math.sqrt(variance / n)", "math.sqrt(variance)", "the bound is that of one lease, not of the mean"),
+        ("upper_bound(gains_s, CONFIDENCE)", "upper_bound(gains_s, 0.5)", "the bound is the mean itself"),
     ),
     *_mutants_of(
         "leases.py",
@@ -216,6 +216,16 @@ WORK = (
     *_mutants_of(
         "training.py",
         ("replica.chunks < chunks_ahead", "replica.chunks <= chunks_ahead", "a trainer holds a chunk too many"),
+        (
+            "chunks_ahead and now >= replica.ahead_at",
+            "chunks_ahead",
+            "a chunk is bound to a trainer long before its turn",
+        ),
+        (
+            "replica.busy is None or takes_chunk(replica",
+            "replica.busy is None or False and takes_chunk(replica",
+            "a lent trainer is handed chunk after chunk and never goes home",
+        ),
         ("if state.paused or state.stopping or not queue:", "if not queue:", "a paused run trains"),
         ("len(queue), -(-open_groups // shares))", "len(queue))", "chunks do not shrink toward a step's end"),
         ("shares = HALVES * trainers if", "shares = trainers if", "a chunk is a trainer's whole share"),

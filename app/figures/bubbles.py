@@ -10,11 +10,16 @@ import plotly.graph_objects as go
 from app import palette
 from app.clock import PageClock, device_time
 from app.detail import Plan, Row
+from app.figures.rows import MARGIN_PX, gap_px, pool_names, row_axis
+from app.modelled import REAL, Pace
 from storage.words import IDLE_COLUMNS, USEFUL_COLUMNS
 
 ROW_HEIGHTS_PX = (8, 40)
 MAP_HEIGHT_PX = 220
-EVERY_LABEL_ROWS = 24
+SCREEN_PX = 520
+"""Of rows that are too many to be thicker than a few pixels."""
+
+MIN_ROW_PX = 2
 OVERHEAD_COLOUR = "#9AA1AF"
 """Time that is neither useful nor idle, such as the optimizer or a weight sync: shown apart, in grey."""
 
@@ -30,9 +35,7 @@ MIN_CAUSE_SHARE = 0.0005
 
 def bubble_heatmap(share: np.ndarray, rows: Sequence[Row], plan: Plan, *, clock: PageClock) -> go.Figure:
     """share: float [rows, bins], 0 to 1, NaN where nothing is known (left blank, never drawn as idle)."""
-    low, high = ROW_HEIGHTS_PX
-    row_px = min(high, max(low, MAP_HEIGHT_PX // max(len(rows), 1)))
-    step = max(1, -(-len(rows) // EVERY_LABEL_ROWS))
+    row_px = _row_height(len(rows))
     figure = go.Figure(
         go.Heatmap(
             # three digits are finer than a colour can show, and equal digits are an equal figure
@@ -44,11 +47,11 @@ def bubble_heatmap(share: np.ndarray, rows: Sequence[Row], plan: Plan, *, clock:
             zmin=0,
             zmax=1,
             colorscale=_scale(palette.HEAT_LIGHT),
-            meta={"dark": {"colorscale": _scale(palette.HEAT_DARK)}},
+            meta={"dark": {"colorscale": _scale(palette.HEAT_DARK)}, "rows": [row.label for row in rows]},
             xgap=1 if plan.bins <= 200 else 0,
-            ygap=2 if row_px > 10 else 1,
+            ygap=gap_px(row_px),
             hoverongaps=False,
-            hovertemplate="%{x|%H:%M:%S}<br>idle %{z:.0%}<extra></extra>",
+            hovertemplate="%{text}<br>%{x|%H:%M:%S}<br><b>idle %{z:.0%}</b><extra></extra>",
             colorbar={
                 "title": {"text": "idle", "side": "top"},
                 "tickformat": ".0%",
@@ -61,7 +64,7 @@ def bubble_heatmap(share: np.ndarray, rows: Sequence[Row], plan: Plan, *, clock:
     )
     figure.update_layout(
         height=max(len(rows) * row_px, 90) + 44,
-        margin={"l": 130, "r": 8, "t": 8, "b": 36},
+        margin={"l": MARGIN_PX, "r": 8, "t": 8, "b": 36},
         uirevision="bubbles",
         xaxis={
             "type": "date",
@@ -71,16 +74,17 @@ def bubble_heatmap(share: np.ndarray, rows: Sequence[Row], plan: Plan, *, clock:
             "nticks": 6,
             "range": [clock.axis(plan.t0), clock.axis(plan.t1)],
         },
-        yaxis={
-            "range": [len(rows) - 0.5, -0.5],
-            "tickvals": list(range(0, len(rows), step)),
-            "fixedrange": True,
-            "ticktext": [row.label for row in rows[::step]],
-            "showgrid": False,
-            "zeroline": False,
-        },
+        yaxis=row_axis(rows, row_px),
+        **pool_names(rows),
     )
     return figure
+
+
+def _row_height(rows: int) -> int:
+    low, high = ROW_HEIGHTS_PX
+    if rows * low > SCREEN_PX:
+        return max(MIN_ROW_PX, SCREEN_PX // rows)
+    return min(high, max(low, MAP_HEIGHT_PX // max(rows, 1)))
 
 
 def _scale(colours: Sequence[str]) -> list[list[object]]:
@@ -104,8 +108,9 @@ def lost_time(seconds: Mapping[str, float]) -> list[tuple[str, str, float]]:
     return sorted(kept, key=lambda item: -item[2])[:MAX_CAUSES]
 
 
-def causes(seconds: Mapping[str, float]) -> go.Figure:
-    """Bars of `lost_time`, in share of all device time and in device-time. seconds: column -> device-seconds."""
+def causes(seconds: Mapping[str, float], pace: Pace = REAL) -> go.Figure:
+    """Bars of `lost_time`, in share of all device time and in device-time. seconds: column -> device-seconds, of
+    emulated devices modelled ones, of which `pace` makes the hover tell."""
     total = sum(seconds.values())
     items = lost_time(seconds)
     shares = [value / total for _, _, value in items]
@@ -124,7 +129,7 @@ def causes(seconds: Mapping[str, float]) -> go.Figure:
             ],
             textposition="outside",
             cliponaxis=False,
-            hovertemplate="%{y}<br>%{text}<extra></extra>",
+            hovertemplate=f"%{{y}}<br>%{{text}}{pace.unit}{pace.hover}<extra></extra>",
             name="share of device time",
         )
     )

@@ -1,23 +1,24 @@
-"""Marks of leases in the timeline: where a device was lent and where it came home, on its own row. Pure."""
+"""Marks of leases in the timeline: where devices were lent and where they came home, on their own rows. Pure."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from app.clock import PageClock, duration
 from app.detail import Row
-from app.lending import DIRECTION_WORDS, MAX_LEASE_MARKS, delivered
+from app.lending import DIRECTION_WORDS, MAX_LEASE_MARKS, delivered, device_list
+from app.modelled import REAL, Pace
 from storage.records import LeaseRow
 
 FILL, OUTLINE = "#FFFFFF", "#22262E"
 """White with a dark edge: the one pair that shows on every colour of the raster and on both pages."""
 
-SIZES_PX = ((16, 9), (64, 7))
-"""Up to so many rows: size of a mark. Rows get thinner, and a mark should not reach into the next one."""
+SIZES_PX = ((16, 9), (64, 7), (256, 5))
+"""Up to so many rows: size of a mark. Rows get thinner, and a mark should not reach far into the next ones."""
 
 LIFT = 0.24
 """Grants stand above the middle of their row and returns below it, so that those of a short lease do not overlap."""
@@ -42,22 +43,27 @@ class LeaseMarks:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
     at: float
-    row: int
+    row: float
     lease: LeaseRow
     home: bool
 
 
 def lease_marks(
-    leases: Sequence[LeaseRow], rows: Sequence[Row], window: tuple[float, float], clock: PageClock
+    leases: Sequence[LeaseRow],
+    rows: Sequence[Row],
+    window: tuple[float, float],
+    clock: PageClock,
+    pace: Pace = REAL,
 ) -> LeaseMarks:
-    """Marks inside `window` (unix seconds), the newest `MAX_LEASE_MARKS` of them."""
+    """Marks inside `window` (unix seconds), the newest `MAX_LEASE_MARKS` of them. Costs and gains of the leases are
+    modelled already; `pace` reckons how long they were away."""
     row_of = {device: index for index, row in enumerate(rows) for device in row.devices}
     marks = [
         _Mark(at=at, row=row, lease=lease, home=home)
         for lease in leases
         for at, home in ((lease.granted_at, False), (lease.released_at, True))
         if at is not None and window[0] <= at <= window[1]
-        for row in sorted({row_of[device] for device in lease.devices if device in row_of})
+        if (row := _middle(lease, row_of)) is not None
     ]
     marks.sort(key=lambda mark: mark.at)
     kept = marks[-MAX_LEASE_MARKS:]
@@ -72,13 +78,19 @@ def lease_marks(
     ]
     size = next((px for limit, px in SIZES_PX if len(rows) <= limit), SIZES_PX[-1][1])
     return LeaseMarks(
-        traces=tuple(_trace(name, symbol, chosen, size, clock) for name, symbol, _, chosen in found),
+        traces=tuple(_trace(name, symbol, chosen, size, clock, pace) for name, symbol, _, chosen in found),
         legend=tuple({"name": name, "colour": OUTLINE, "shape": shape} for name, _, shape, _ in found),
         cut=len(kept) < len(marks),
     )
 
 
-def _trace(name: str, symbol: str, marks: Sequence[_Mark], size: int, clock: PageClock) -> dict[str, Any]:
+def _middle(lease: LeaseRow, row_of: Mapping[int, int]) -> float | None:
+    """Devices that are lent together have one mark, in the middle of their rows; None when none of them is shown."""
+    shown = [row_of[device] for device in lease.devices if device in row_of]
+    return (min(shown) + max(shown)) / 2 if shown else None
+
+
+def _trace(name: str, symbol: str, marks: Sequence[_Mark], size: int, clock: PageClock, pace: Pace) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers",
@@ -86,18 +98,20 @@ def _trace(name: str, symbol: str, marks: Sequence[_Mark], size: int, clock: Pag
         "x": [clock.axis(mark.at) for mark in marks],
         "y": [mark.row + (LIFT if mark.home else -LIFT) for mark in marks],
         "marker": {"symbol": symbol, "size": size, "color": FILL, "line": {"color": OUTLINE, "width": 1.2}},
-        "text": [_text(mark, clock) for mark in marks],
+        "text": [_text(mark, clock, pace) for mark in marks],
         "hovertemplate": "%{text}<extra></extra>",
     }
 
 
-def _text(mark: _Mark, clock: PageClock) -> str:
+def _text(mark: _Mark, clock: PageClock, pace: Pace) -> str:
     lease = mark.lease
-    head = f"<b>lease {lease.lease}</b> · {DIRECTION_WORDS[lease.direction]}"
+    head = f"<b>lease {lease.lease}</b> · {DIRECTION_WORDS[lease.direction]}: {device_list(lease.devices)}"
     if not mark.home:
         reason = textwrap.shorten(lease.reason, REASON_CHARACTERS, placeholder=" …")
-        return "<br>".join([head, f"lent {clock.time(mark.at)}", *map(escape, textwrap.wrap(reason, HOVER_COLUMNS))])
-    out = f"home again {clock.time(mark.at)}, after {duration(max(0.0, mark.at - lease.granted_at))}"
+        lines = [head, f"lent {clock.time(mark.at)}", *map(escape, textwrap.wrap(reason, HOVER_COLUMNS))]
+        return "<br>".join(lines) + pace.hover
+    away = duration(pace.seconds(max(0.0, mark.at - lease.granted_at)))
+    out = f"home again {clock.time(mark.at)}, after {away}{pace.unit}"
     gain = lease.measured_gain_s
-    verdict = "" if gain is None else f" · {'won' if gain >= 0 else 'lost'} {abs(gain):.2f} s"
-    return "<br>".join([head, out, f"delivered {delivered(lease)}{verdict}"])
+    verdict = "" if gain is None else f" · {'won' if gain >= 0 else 'lost'} {abs(gain):.2f} s{pace.unit}"
+    return "<br>".join([head, out, f"delivered {delivered(lease)}{verdict}"]) + pace.hover

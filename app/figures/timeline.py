@@ -15,28 +15,34 @@ from app import palette
 from app.clock import PageClock
 from app.detail import NO_DATA, Plan, Row, gaps
 from app.figures.lease_marks import LeaseMarks
+from app.figures.rows import MARGIN_PX, gap_px, pool_names, row_axis
+from app.modelled import REAL, Pace
 from storage.records import Command, StepRow
 from storage.words import COLUMNS, IDLE_COLUMNS
 
-ROW_HEIGHTS_PX = (9, 58)
-"""A thin row is still seen, a thick one does not shout."""
+ROW_HEIGHTS_PX = (14, 58)
+"""A row with a label beside it, and a thick one that does not shout yet."""
 
 RASTER_HEIGHT_PX = 330
 """Aimed at for all rows together."""
 
+LABELLED_ROWS = 34
+"""Up to here every row has room for its label; more rows share what a screen has."""
+
+SCREEN_PX = 540
+MIN_ROW_PX = 2
+"""A row of one pixel is lost between two others."""
+
 MARKS_HEIGHT_PX = 22
 """Strip of step and command marks above the raster."""
 
-MARGINS = {"l": 130, "r": 16, "t": 4, "b": 32}
+MARGINS = {"l": MARGIN_PX, "r": 16, "t": 4, "b": 32}
 
 STEP_COLOUR = "#8A909C"
 COMMAND_COLOUR = "#C04BE8"
 
 MAX_MARKS = 240
 """More step marks than this touch each other; the newest are kept."""
-
-EVERY_LABEL_ROWS = 34
-"""Up to here each row has its label, above every other one and so on."""
 
 CODES = ("no data", *palette.LABELS)
 """Label of each cell code."""
@@ -52,13 +58,13 @@ def timeline(
     steps: Sequence[StepRow] = (),
     commands: Sequence[Command] = (),
     leases: LeaseMarks | None = None,
+    pace: Pace = REAL,
 ) -> go.Figure:
     """codes: uint8 [rows, bins] of `detail.majority`. window: unix seconds shown at first; zoom may go beyond it."""
     leases = leases or LeaseMarks()
-    marks, named = _marks(steps, commands, (plan.t0, plan.t1), clock)
+    marks, named = _marks(steps, commands, (plan.t0, plan.t1), clock, pace)
     raster_px = len(rows) * _row_height(len(rows))
     split = raster_px / (raster_px + MARKS_HEIGHT_PX)
-    step = max(1, -(-len(rows) // EVERY_LABEL_ROWS))
     layout = {
         "height": raster_px + MARKS_HEIGHT_PX + MARGINS["t"] + MARGINS["b"],
         "margin": MARGINS,
@@ -72,11 +78,9 @@ def timeline(
             "type": "date", "range": [clock.axis(window[0]), clock.axis(window[1])], "showgrid": False,
             "tickformat": "%H:%M:%S", "ticks": "outside", "ticklen": 4, "nticks": 8, "zeroline": False,
         },
-        "yaxis": {
-            "domain": [0, split], "range": [len(rows) - 0.5, -0.5], "tickvals": list(range(0, len(rows), step)),
-            "ticktext": [row.label for row in rows[::step]], "showgrid": False, "zeroline": False, "fixedrange": True,
-        },
+        "yaxis": {"domain": [0, split], **row_axis(rows, _row_height(len(rows)))},
         "yaxis2": {"domain": [split, 1], "range": [0, 1], "visible": False, "fixedrange": True},
+        **pool_names(rows),
     }  # fmt: skip
     return go.Figure(
         {
@@ -87,6 +91,8 @@ def timeline(
 
 
 def _row_height(rows: int) -> int:
+    if rows > LABELLED_ROWS:
+        return max(MIN_ROW_PX, SCREEN_PX // rows)
     low, high = ROW_HEIGHTS_PX
     return min(high, max(low, RASTER_HEIGHT_PX // max(rows, 1)))
 
@@ -106,10 +112,10 @@ def _raster(codes: np.ndarray, rows: Sequence[Row], plan: Plan, clock: PageClock
         "zmax": count - 0.5,
         "colorscale": scale,
         "showscale": False,
-        "ygap": 2 if _row_height(len(rows)) > 12 else 1,
-        # the page puts the label of each code into the text, so that they need not travel for every cell
-        "meta": {"labels": list(CODES)},
-        "hovertemplate": "%{y}<br>%{x|%H:%M:%S}<br><b>%{text}</b><extra></extra>",
+        "ygap": gap_px(_row_height(len(rows))),
+        # the page puts the labels of row and code into the text, so that they need not travel for every cell
+        "meta": {"labels": list(CODES), "rows": [row.label for row in rows]},
+        "hovertemplate": "%{text}<br>%{x|%H:%M:%S}<extra></extra>",
         "name": "",
     }
 
@@ -150,13 +156,17 @@ def _legend(codes: np.ndarray) -> list[dict[str, str]]:
 
 
 def _marks(
-    steps: Sequence[StepRow], commands: Sequence[Command], window: tuple[float, float], clock: PageClock
+    steps: Sequence[StepRow],
+    commands: Sequence[Command],
+    window: tuple[float, float],
+    clock: PageClock,
+    pace: Pace,
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """Ends of steps and commands, and their part of the legend."""
     marks, named = [], []
     shown = [s for s in steps if window[0] <= s.t_end <= window[1]][-MAX_MARKS:]
     if shown:
-        texts = [_step_text(s) for s in shown]
+        texts = [_step_text(s, pace) for s in shown]
         marks.append(_mark("step", [clock.axis(s.t_end) for s in shown], texts, "triangle-down", STEP_COLOUR, 7))
         named.append({"name": "end of a step", "colour": STEP_COLOUR, "shape": "triangle"})
     asked = [(c, at) for c in commands if (at := c.applied_at or c.created_at) and window[0] <= at <= window[1]]
@@ -181,7 +191,7 @@ def _mark(name: str, x: list[float], text: list[str], symbol: str, colour: str, 
     }
 
 
-def _step_text(step: StepRow) -> str:
+def _step_text(step: StepRow, pace: Pace) -> str:
     reward = "" if step.reward_mean is None else f" · reward {step.reward_mean:.2f}"
     lag = "" if step.lag_max is None else f" · lag up to {step.lag_max}"
-    return f"step {step.step} · {step.t_end - step.t_start:.1f} s{reward}{lag}"
+    return f"step {step.step} · {pace.seconds(step.t_end - step.t_start):.1f} s{pace.unit}{reward}{lag}{pace.hover}"

@@ -96,7 +96,8 @@ def live_chart(shown: Chart, *, key: str) -> ChartEvents:
 
 
 def number_cards(cards: Sequence[Mapping[str, Any]], *, key: str) -> None:
-    """A row of cards: key, label, value, note, tone (good, bad, off), help, exact (number or None), spark (numbers)."""
+    """A row of cards: key, label, value, note, tone (good, bad, off), help, exact (number or None), spark (numbers),
+    tag (short, "" for none)."""
     _cards_host(key=key, data={"cards": list(cards), "module": _address("cards")})
 
 

@@ -7,6 +7,9 @@ const CSS = `
 .bnc-card { border: 1px solid var(--st-border-color); border-radius: var(--st-base-radius); padding: .75rem .9rem .6rem; display: flex; flex-direction: column; gap: .15rem; min-width: 0; container-type: inline-size; }
 .bnc-label { font-size: .85rem; opacity: .8; cursor: help; text-decoration: underline dotted transparent; text-underline-offset: 3px; align-self: flex-start; }
 .bnc-label:hover, .bnc-label:focus-visible { text-decoration-color: currentColor; }
+.bnc-head { display: flex; justify-content: space-between; align-items: baseline; gap: .15rem .5rem; flex-wrap: wrap; }
+.bnc-tag { font-size: .66rem; font-weight: 600; letter-spacing: .04em; padding: 0 .35rem; border-radius: .35rem; color: var(--st-violet-text-color); background: var(--st-violet-background-color); }
+.bnc-tag:empty { display: none; }
 .bnc-value { font-size: min(1.85rem, 13.5cqi); line-height: 1.25; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .bnc-note { font-size: .8rem; line-height: 1.3rem; min-height: 1.3rem; opacity: .8; }
 .bnc-note.good { color: var(--st-green-text-color); opacity: 1; }
@@ -27,7 +30,8 @@ function makeCard(root, key) {
   const card = document.createElement("div");
   card.className = "bnc-card";
   card.dataset.key = key;
-  card.innerHTML = `<span class="bnc-label" tabindex="0"></span><span class="bnc-value"></span><span class="bnc-note"></span>
+  card.innerHTML = `<span class="bnc-head"><span class="bnc-label" tabindex="0"></span><span class="bnc-tag"></span></span>
+    <span class="bnc-value"></span><span class="bnc-note"></span>
     <svg viewBox="0 0 100 30" preserveAspectRatio="none" aria-hidden="true"><polyline/></svg>`;
   root.append(card);
   return card;
@@ -50,11 +54,13 @@ export default function cards({ data, parentElement }) {
     parentElement.append(state.root);
     STATES.set(parentElement, state);
   }
-  for (const { key, label, value, note, tone, help, exact, spark } of data.cards) {
+  for (const { key, label, value, note, tone, help, exact, spark, tag } of data.cards) {
     if (!state.cards.has(key)) state.cards.set(key, makeCard(state.root, key));
     const card = state.cards.get(key);
-    const [name, number, beside] = card.children;
+    const [head, number, beside] = card.children;
+    const [name, mark] = head.children;
     put(name, label);
+    put(mark, tag || "");
     name.title = help;
     put(number, value);
     put(beside, note);

@@ -126,6 +126,16 @@ function bytesOf(z) {
   return Array.from({ length: rows }, (_, i) => raw.subarray(i * columns, (i + 1) * columns));
 }
 
+// the row of each cell and, where codes have labels, what its code means; few different texts, however many cells
+function cellTexts(z, names, labels) {
+  const rows = labels && bytesOf(z);
+  if (!rows) return names.map((name) => Array(Number(String(z.shape || "0,0").split(",")[1])).fill(name));
+  return rows.map((row, i) => {
+    const texts = labels.map((label) => `<b>${label}</b><br>${names[i]}`);
+    return Array.from(row, (code) => texts[code]);
+  });
+}
+
 // what Python leaves to the page: colours of its theme, and the words behind the codes of a raster
 function themed(state) {
   const figure = JSON.parse(state.data.fig);
@@ -134,12 +144,11 @@ function themed(state) {
   const panel = css(state.root, "--st-secondary-background-color");
   const dark = isDark(css(state.root, "--st-background-color"));
   for (const trace of figure.data) {
-    const { labels, dark: swaps } = trace.meta || {};
+    const { labels, rows: names, dark: swaps } = trace.meta || {};
     if (dark && swaps) for (const [key, value] of Object.entries(swaps)) {
       trace[key] = value && typeof value === "object" && !Array.isArray(value) ? { ...trace[key], ...value } : value;
     }
-    const rows = labels && bytesOf(trace.z);
-    if (rows) trace.text = rows.map((row) => Array.from(row, (code) => labels[code]));
+    if (names) trace.text = cellTexts(trace.z, names, labels);
   }
   const layout = figure.layout;
   layout.font = { size: 12, ...layout.font, color: text, family: css(state.root, "--st-font") || "sans-serif" };

@@ -1,9 +1,7 @@
 """Ray, started and stopped, and the workers of the runs as actors behind the `Workers` Protocol.
 
-Each worker is one actor in a process of its own. One long `exchange` is open on each: it takes commands along and comes
-back when the worker has something to say, so that a report and the answer to it cost one call. Commands that arise
-while it is open go in a call of their own; batches are numbered, so their order survives two ways. The engine waits on
-all exchanges at once.
+Each worker is one actor in a process of its own; the emulated devices of a node share one. One long exchange is open on
+each actor (channels.py), so that a report and the answer to it cost one call. The engine waits on all of them at once.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +20,17 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from engine.actors.worker_actor import WorkerActor
-from engine.config.job import OVERSUBSCRIBED_WORKERS_PER_CORE
+from engine.actors.channels import Channel, NodeChannel, WorkerChannel
 from engine.devices import Report
 from engine.worker.messages import Command, WorkerSpec
-from engine.worker.transport import with_handles
 
 logger = logging.getLogger(__name__)
 
-POLL_S = 1.0
-"""A worker with nothing to say answers this often: a sign of life, and its open span for the page."""
-
 SILENT_S = 60.0
-"""A worker whose exchange has not come back for this long is counted as lost: its control thread cannot run."""
+"""An actor whose exchange has not come back for this long is counted as lost: its control thread cannot run."""
 
 OBJECT_STORE_BYTES = 512 * 1024 * 1024
 """Holds a few versions of the weights and gradients of small models; larger jobs set BIDIRL_OBJECT_STORE_BYTES."""
-
-
-@dataclass(slots=True)
-class _Worker:
-    spec: WorkerSpec
-    actor: Any
-    exchange: Any = None
-    """The open call; None until the next flush."""
-    arrays: Any = None
-    """What will hold the arrays of its answer."""
-    called_at: float = 0.0
-    answered: bool = False
-    batches: int = 0
-    outbox: list[Command] = field(default_factory=list)
 
 
 class RayWorkers:
@@ -70,7 +48,9 @@ class RayWorkers:
             options["address"] = address
         ray.init(**options)
         self.start_s = time.monotonic() - started
-        self._workers: dict[tuple[str, int], _Worker] = {}
+        self._channels: list[Channel] = []
+        self._of: dict[tuple[str, int], Channel] = {}
+        """(run, device) -> the channel to the actor that hosts it."""
         self._cpu_s = 0.0
         logger.info("Ray is up after %.1f s with %d cores.", self.start_s, cores)
 
@@ -81,35 +61,33 @@ class RayWorkers:
 
     def start(self, specs: Sequence[WorkerSpec]) -> None:
         for spec in specs:
-            share = 1 / OVERSUBSCRIBED_WORKERS_PER_CORE if spec.job.devices.oversubscribe else 1
-            actor = WorkerActor.options(num_cpus=share).remote(spec)
-            self._workers[spec.run_id, spec.device] = _Worker(spec, actor)
+            channel = self._waiting_node(spec) if spec.job.emulated else None
+            if channel is not None:
+                channel.host(spec)
+            else:
+                self._channels.append(NodeChannel(spec) if spec.job.emulated else WorkerChannel(spec))
+            self._of[spec.run_id, spec.device] = channel or self._channels[-1]
+
+    def _waiting_node(self, spec: WorkerSpec) -> NodeChannel | None:
+        """The device's node where it has been asked for and its process has not begun."""
+        waiting = [channel for channel in self._channels if isinstance(channel, NodeChannel) and not channel.begun]
+        return next((node for node in waiting if (node.run_id, node.node) == (spec.run_id, spec.node)), None)
 
     def submit(self, run_id: str, device: int, command: Command) -> None:
-        worker = self._workers.get((run_id, device))
-        if worker is not None:
-            worker.outbox.append(command)
+        channel = self._of.get((run_id, device))
+        if channel is not None:
+            channel.add(device, command)
 
     def flush(self) -> None:
         begin = time.thread_time()
-        for worker in self._workers.values():
-            if worker.exchange is not None and not worker.outbox:
-                continue
-            number, commands = worker.batches, worker.outbox
-            if commands:
-                worker.batches, worker.outbox = number + 1, []
-            if worker.exchange is None:
-                worker.exchange, worker.arrays = worker.actor.exchange.remote(number, commands, POLL_S)
-                worker.called_at = time.monotonic()
-            else:
-                # the answer says nothing that the exchange does not: a dead actor fails there
-                worker.actor.submit.remote(number, commands)
+        for channel in self._channels:
+            channel.flush()
         self._cpu_s += time.thread_time() - begin
 
     def wait(self, timeout_s: float) -> list[Report]:
         self.flush()
         begin = time.thread_time()
-        calls = {worker.exchange: key for key, worker in self._workers.items()}
+        calls = {channel.exchange: channel for channel in self._channels}
         reports: list[Report] = []
         if not calls:
             time.sleep(timeout_s)
@@ -117,51 +95,53 @@ class RayWorkers:
             ready, _ = ray.wait(list(calls), num_returns=1, timeout=timeout_s)
             if ready and len(calls) > 1:
                 ready, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
-            reports = [self._collect(calls[ref]) for ref in ready] + self._silent()
+            reports = [report for ref in ready for report in self._collect(calls[ref])] + self._silent()
         self._cpu_s += time.thread_time() - begin
         return reports
 
-    def _collect(self, key: tuple[str, int]) -> Report:
-        run_id, device = key
-        worker = self._workers[key]
+    def _collect(self, channel: Channel) -> list[Report]:
         try:
-            delivery = ray.get(worker.exchange, timeout=POLL_S)
+            deliveries = channel.collect()
         except RayActorError as error:
-            del self._workers[key]
             # Ray's text goes on with advice about clusters; its first sentence says what it knows
             reason = " ".join(str(error).split()).partition(". ")[0][:200]
-            return Report(run_id=run_id, device=device, delivery=None, lost=f"its process died ({reason})")
+            return self._lost(channel, f"its process died ({reason})")
         except RayError as error:
-            ray.kill(self._workers.pop(key).actor)
+            channel.kill()
             reason = " ".join(str(error).split())[:500]
-            return Report(run_id=run_id, device=device, delivery=None, lost=f"it could not be asked: {reason}")
-        places = {number: place for place, number in enumerate(delivery.parcels)}
-        arrays = worker.arrays
-        delivery = with_handles(delivery, lambda parcel: [arrays, places[parcel.number]])
-        worker.exchange, worker.arrays, worker.answered = None, None, True
-        return Report(run_id=run_id, device=device, delivery=delivery)
+            return self._lost(channel, f"it could not be asked: {reason}")
+        return [Report(run_id=channel.run_id, device=device, delivery=delivery) for device, delivery in deliveries]
 
     def _silent(self) -> list[Report]:
         now = time.monotonic()
-        silent = [
-            key
-            for key, w in self._workers.items()
-            if w.answered and w.exchange is not None and now - w.called_at > SILENT_S
-        ]
+        silent = [c for c in self._channels if c.answered and c.exchange is not None and now - c.called_at > SILENT_S]
         if silent:  # an engine that was held up itself finds their answers waiting
-            calls = {self._workers[key].exchange: key for key in silent}
+            calls = {channel.exchange: channel for channel in silent}
             ready, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
-            silent = [key for key in silent if key not in {calls[ref] for ref in ready}]
-        for key in silent:
-            ray.kill(self._workers.pop(key).actor)
-        text = f"it answered nothing for {SILENT_S:.0f} s"
-        return [Report(run_id=run_id, device=device, delivery=None, lost=text) for run_id, device in silent]
+            silent = [channel for channel in silent if channel not in {calls[ref] for ref in ready}]
+        reports: list[Report] = []
+        for channel in silent:
+            channel.kill()
+            reports += self._lost(channel, f"it answered nothing for {SILENT_S:.0f} s")
+        return reports
+
+    def _lost(self, channel: Channel, why: str) -> list[Report]:
+        """The actor is gone: one report for each device that it hosted."""
+        self._remove(channel)
+        return [Report(run_id=channel.run_id, device=device, delivery=None, lost=why) for device in channel.devices]
+
+    def _remove(self, channel: Channel) -> None:
+        self._channels.remove(channel)
+        for device in channel.devices:
+            if self._of.get((channel.run_id, device)) is channel:
+                del self._of[channel.run_id, device]
 
     def end(self, run_id: str) -> None:
-        for key in [key for key in self._workers if key[0] == run_id]:
-            ray.kill(self._workers.pop(key).actor)
+        for channel in [channel for channel in self._channels if channel.run_id == run_id]:
+            channel.kill()
+            self._remove(channel)
 
     def shutdown(self) -> None:
-        for run_id in {run_id for run_id, _ in self._workers}:
+        for run_id in {channel.run_id for channel in self._channels}:
             self.end(run_id)
         ray.shutdown()

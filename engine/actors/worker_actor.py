@@ -47,6 +47,12 @@ def pin(core: int) -> None:
     """Put every thread of this process, and those to come, on one core and behind everything else on it."""
     for thread in os.listdir("/proc/self/task"):
         os.sched_setaffinity(int(thread), {core})
+    yield_to_others()
+
+
+def yield_to_others() -> None:
+    """Put every thread of this process, and those to come, behind everything else on the machine."""
+    for thread in os.listdir("/proc/self/task"):
         os.setpriority(os.PRIO_PROCESS, int(thread), NICE)
 
 
@@ -54,6 +60,7 @@ class _WorkerProcess:
     """One device's process."""
 
     def __init__(self, spec: WorkerSpec) -> None:
+        assert spec.core is not None, f"device {spec.device} has no core of its own"
         pin(spec.core)
         import torch
 

@@ -121,9 +121,21 @@ def require_engine(data: DataDir) -> None:
         raise BadInput(f"no engine runs on {data.root}; start one with: bidirl serve --data-dir {data.root}")
 
 
-def launch(data: DataDir, text: str | None, *, base_dir: Path | None, resume: str | None = None) -> str:
-    """Queue a job and return its run id. Raises BadInput with the engine's reason when it refuses."""
-    payload = {"job": text, "base_dir": str(base_dir) if base_dir else None, "resume": resume}
+def launch(
+    data: DataDir,
+    text: str | None,
+    *,
+    base_dir: Path | None,
+    resume: str | None = None,
+    comparison: dict[str, Any] | None = None,
+) -> str:
+    """Queue a job and return its run id; `comparison`: the part it has in one (`launching.prepare`).
+
+    Raises BadInput with the engine's reason when it refuses.
+    """
+    payload: dict[str, Any] = {"job": text, "base_dir": str(base_dir) if base_dir else None, "resume": resume}
+    if comparison is not None:
+        payload["comparison"] = comparison
     with Mailbox(data.control_db) as mailbox:
         command_id = mailbox.send("launch", payload, who=who())
         answer = _wait(mailbox, data, command_id, {"applied", "rejected", "expired"}, ANSWER_S)

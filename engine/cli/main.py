@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from engine import allowed_paths
+from engine import allowed_paths, comparing
 from engine.cli import calibrate as measuring
 from engine.cli import client, follow, show, show_calibration
 from engine.cli.client import BadInput
@@ -48,6 +48,8 @@ def _job(path: Path, settings: list[str] | None) -> Job:
         job.check_machine(len(usable_cores()))
     except ValueError as error:
         raise JobError({"devices": str(error)}, source=str(path)) from None
+    if job.emulated:
+        return job
     from engine.learning.tasks import check_task  # a second of imports that only these commands need
 
     check_task(job, source=str(path))
@@ -163,7 +165,7 @@ def calibrate(
         raise typer.Exit(130 if done.stopped else 1)
 
 
-@app.command(epilog="Example: bidirl plan jobs/simulated_16.yaml --set devices.partition=auto --set devices.count=32")
+@app.command(epilog="Example: bidirl plan jobs/emulated_16.yaml --set devices.partition=auto --set devices.count=32")
 def plan(job_file: JobFile, settings: Settings = None, json_output: Json = False, data_dir: Data = None) -> None:
     """Rank the partitions of a job with a profile or a calibration, with reasons; no device is needed."""
     from engine import planning  # the planner's numpy, which only these two commands need
@@ -175,7 +177,7 @@ def plan(job_file: JobFile, settings: Settings = None, json_output: Json = False
     _print_json(document) if json_output else show_planner.plan(job, planned)
 
 
-@app.command(epilog="Example: bidirl simulate jobs/simulated_16.yaml --set schedule.arm=no_borrow --json")
+@app.command(epilog="Example: bidirl simulate jobs/emulated_16.yaml --set schedule.arm=no_borrow --json")
 def simulate(
     job_file: Annotated[
         Path | None, typer.Argument(metavar="JOB.yaml", help="Job file; with --like that of the run if left out.")
@@ -207,6 +209,65 @@ def simulate(
     except RuntimeError as error:
         raise client.EngineFailed(f"the simulated run of {source} failed: {error}") from None
     _print_json(result) if json_output else show_planner.simulation(job, result)
+
+
+@app.command(epilog="Example: bidirl bench jobs/demo.yaml --arms no_borrow,bidirectional --repeats 3")
+def bench(
+    job_file: Annotated[Path | None, typer.Argument(metavar="JOB.yaml", help="Job file; not needed to show.")] = None,
+    settings: Settings = None,
+    arms: Annotated[
+        str,
+        typer.Option(help="What to compare: ARM, ARM:stream, ARM:whole_batch, with @ROLLOUT:TRAIN at another split."),
+    ] = ",".join(comparing.DEFAULT_ARMS),
+    repeats: Annotated[
+        int, typer.Option(help="How often each runs; an interval needs two.", min=1)
+    ] = comparing.REPEATS,
+    staleness: Annotated[
+        str | None, typer.Option(metavar="S,S,...", help="Compare at each; default: the job's.")
+    ] = None,
+    splits: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R:T,R:T,...", help="Splits to find the best static one by running; default: the planner's."
+        ),
+    ] = None,
+    show_id: Annotated[
+        str | None, typer.Option("--show", metavar="ID", help="Print a stored comparison again; nothing runs.")
+    ] = None,
+    json_output: Json = False,
+    data_dir: Data = None,
+) -> None:
+    """Compare arms on the same work, interleaved: ratios with their spread, the best static split included."""
+    from engine.cli import bench as benching
+    from engine.cli import show_bench
+
+    data = client.data_dir(data_dir)
+    if show_id is not None:
+        if job_file is not None or settings:
+            raise BadInput("--show prints what was stored: leave JOB.yaml and --set away")
+        ended = benching.Ended(document=benching.stored(data, show_id), stopped=False, failure=None)
+    elif job_file is None:
+        raise BadInput("JOB.yaml is required unless --show names a comparison")
+    else:
+        base = _job(job_file, [*(settings or []), *benching.base_settings()])
+        planned = benching.prepare(
+            job_file,
+            settings or [],
+            base=base,
+            arms=arms,
+            repeats=repeats,
+            staleness=staleness,
+            splits=splits,
+            measured=lambda job: _measured(job, data_dir),
+        )
+        ended = benching.run(data, planned, base_dir=job_file.absolute().parent, quiet=json_output)
+    _print_json(ended.document) if json_output else show_bench.comparison(ended.document)
+    if ended.failure is not None:
+        raise client.EngineFailed(ended.failure)
+    if ended.stopped:
+        raise typer.Exit(130)
+    if ended.document["runs_failed"] and show_id is None:
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example: bidirl serve --demo --port 8501")

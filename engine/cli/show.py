@@ -123,9 +123,11 @@ def table(results: Sequence[dict[str, Any]]) -> None:
     if not results:
         print("No runs yet. Start one with: bidirl run jobs/demo.yaml")
         return
-    columns = ("run", "state", "arm", "staleness", "partition", "steps", "reward last", "tokens/s", "idle")
-    grid = Table(*columns)
-    for result in results:
+    columns = ["run", "state", "arm", "staleness", "partition", "steps", "reward last", "tokens/s", "idle"]
+    # a result that an older version stored lacks the field
+    parts = [result.get("comparison") for result in results]
+    grid = Table(*columns, *(["comparison"] if any(parts) else []))
+    for result, part in zip(results, parts, strict=True):
         partition = result["partition"]
         grid.add_row(
             result["run_id"],
@@ -137,6 +139,7 @@ def table(results: Sequence[dict[str, Any]]) -> None:
             _number(result["reward"]["last"], ".3f"),
             _number(result["throughput_tokens_per_s"], ",.0f"),
             _number(result["idle"]["fraction"], ".1%"),
+            *([f"{part['id']} #{part['repeat']} {part['label']}" if part else ""] if any(parts) else []),
         )
     console().print(grid)
 

@@ -11,6 +11,7 @@ from engine.config.learning import (
     EvalConfig,
     ModelConfig,
     SamplingConfig,
+    SizeConfig,
     TaskConfig,
     WarmStartConfig,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "ProfileConfig",
     "SamplingConfig",
     "ScheduleConfig",
+    "SizeConfig",
     "TaskConfig",
     "WarmStartConfig",
     "apply_settings",

@@ -20,10 +20,10 @@ BORROWING_ARMS = ("rollout_on_train", "train_on_rollout", "opportunistic", "bidi
 ARMS = ("no_borrow", "colocated", *BORROWING_ARMS)
 """Scheduling policies."""
 
-KINDS_AVAILABLE = ("cpu",)
+KINDS_AVAILABLE = ("cpu", "emulated")
 """Kinds of device that run live."""
 
-KINDS_PLANNED = ("cuda", "emulated")
+KINDS_PLANNED = ("cuda",)
 """Kinds of device that a job may name, to plan and simulate it, and that do not run yet."""
 
 MAX_STALENESS = 16.0
@@ -31,6 +31,13 @@ MAX_STALENESS = 16.0
 
 OVERSUBSCRIBED_WORKERS_PER_CORE = 4
 """More than this and a worker's start-up alone outlasts a small run."""
+
+
+MAX_EMULATED_DEVICES = 1024
+"""The engine decides for all of them in one process."""
+
+MIN_TIME_SCALE, MAX_TIME_SCALE = 1e-3, 10.0
+"""A thousand times faster, and the engine's own milliseconds would be seconds of the model; slower is no use."""
 
 
 class Partition(Strict):
@@ -66,7 +73,7 @@ class ScheduleConfig(Strict):
     in_flight_updates: bool | None = None
     """A replica continues its groups under new weights; null: yes when staleness > 0."""
     max_chunk_groups: int = Field(4, ge=1)
-    """Groups of a live trainer's largest chunk; a simulated one obeys the profile."""
+    """Groups of a real trainer's largest chunk; simulated and emulated ones obey the profile."""
     improvements: dict[str, bool] = Field(default_factory=dict)
     """Changes of the arm `bidirectional` over the published rules, by name; those not named are on."""
     deterministic: bool = False
@@ -120,12 +127,13 @@ class DevicesConfig(Strict):
     train_replica_size: int = Field(1, ge=1)
     """Devices per trainer replica."""
     rollout_slots: int = Field(64, ge=1)
-    """Sequences that a live replica takes at once; a simulated one obeys the profile."""
+    """Sequences that a real replica takes at once; simulated and emulated ones obey the profile."""
     rollouter: str = "transformers"
     trainer: str = "torch"
     oversubscribe: bool = False
     """Allow up to four workers per core; no speed is claimed there."""
-    time_scale: float = Field(1.0, gt=0)
+    time_scale: float = Field(1.0, ge=MIN_TIME_SCALE, le=MAX_TIME_SCALE)
+    """Seconds that an emulated device takes for one second of its profile; below 1 it runs faster."""
     ray_address: str | None = None
 
     @field_validator("kind")
@@ -239,6 +247,25 @@ class Job(Strict):
         return self
 
     @property
+    def emulated(self) -> bool:
+        """Its devices wait out the times of its profile and learn nothing."""
+        return self.devices.kind == "emulated"
+
+    @property
+    def slots(self) -> int:
+        """Sequences that a live rollout replica takes at once: emulated ones obey the profile."""
+        if self.emulated and self.profile is not None:
+            return self.profile.rollout.slots
+        return self.devices.rollout_slots
+
+    @property
+    def max_chunk_groups(self) -> int:
+        """Groups of a live trainer's largest chunk: emulated ones obey the profile."""
+        if self.emulated and self.profile is not None:
+            return self.profile.train.max_chunk_groups
+        return self.schedule.max_chunk_groups
+
+    @property
     def device_count(self) -> int:
         """Devices the job takes."""
         devices = self.devices
@@ -260,6 +287,10 @@ class Job(Strict):
     def check_machine(self, cores: int) -> None:
         """Raise ValueError when this machine's cores cannot hold the job's workers."""
         need = self.device_count
+        if self.emulated:
+            if need > MAX_EMULATED_DEVICES:
+                raise ValueError(f"the job takes {need} emulated devices; allowed: at most {MAX_EMULATED_DEVICES}")
+            return
         if need <= cores:
             return
         limit = cores * OVERSUBSCRIBED_WORKERS_PER_CORE

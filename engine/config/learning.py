@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from engine.config.strict import Scalar, Strict, one_of
 
@@ -23,9 +23,28 @@ class WarmStartConfig(Strict):
     learning_rate: float = Field(3e-3, gt=0)
 
 
+class SizeConfig(Strict):
+    """The built-in model's shape; more parameters make training heavier than generation. The demo's by default."""
+
+    hidden: int = Field(96, ge=2)
+    """Width, a multiple of twice the heads: a head turns its dimensions in pairs."""
+    layers: int = Field(2, ge=1)
+    heads: int = Field(4, ge=1)
+    feed_forward: int = Field(256, ge=1)
+    """Width inside a layer's feed-forward part."""
+
+    @model_validator(mode="after")
+    def _pairs(self) -> SizeConfig:
+        if self.hidden % (2 * self.heads):
+            raise ValueError(f"hidden {self.hidden} must be a multiple of twice the {self.heads} heads")
+        return self
+
+
 class ModelConfig(Strict):
     source: str = "builtin:tiny"
     """`builtin:tiny`, or a local folder that `AutoModelForCausalLM.from_pretrained` loads."""
+    size: SizeConfig = SizeConfig()
+    """Of the built-in model; a folder says its own."""
     dtype: Literal["float32"] = "float32"
     """fp32 on CPUs: matrix products in bf16 are slower there by an order of magnitude."""
     warm_start: WarmStartConfig = WarmStartConfig()
@@ -38,6 +57,12 @@ class ModelConfig(Strict):
         if not value.strip():
             raise ValueError("must be builtin:tiny or a local model folder, got ''")
         return value
+
+    @model_validator(mode="after")
+    def _size(self) -> ModelConfig:
+        if self.size != SizeConfig() and not self.source.startswith("builtin:"):
+            raise ValueError(f"size shapes the built-in model, and source {self.source!r} has its own; leave size out")
+        return self
 
 
 class TaskConfig(Strict):

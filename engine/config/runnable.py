@@ -6,8 +6,10 @@ asked apart (`Job.check_machine`).
 
 from __future__ import annotations
 
+import math
+
 from engine.config.errors import JobError
-from engine.config.job import KINDS_AVAILABLE, Job
+from engine.config.job import BORROWING_ARMS, KINDS_AVAILABLE, Job, Partition
 from planner.policy.pulls import OURS
 
 
@@ -29,8 +31,42 @@ def check_runnable(job: Job, *, source: str = "job") -> None:
         problems["devices.kind"] = (
             f"device kind {devices.kind!r} does not run yet; available: {', '.join(KINDS_AVAILABLE)}"
         )
-    for name in ("rollout_replica_size", "train_replica_size"):
-        if getattr(devices, name) != 1:
-            problems[f"devices.{name}"] = f"must be 1 where one core is one replica, got {getattr(devices, name)}"
+    if job.emulated:
+        problems |= _emulated_problems(job)
+    else:
+        for name in ("rollout_replica_size", "train_replica_size"):
+            if getattr(devices, name) != 1:
+                problems[f"devices.{name}"] = f"must be 1 where one core is one replica, got {getattr(devices, name)}"
     if problems:
         raise JobError(problems, source=source)
+
+
+def _emulated_problems(job: Job) -> dict[str, str]:
+    """What emulated devices cannot be or do: they need speeds to obey and whole replicas in both pools."""
+    devices, problems = job.devices, {}
+    if job.profile is None:
+        problems["profile"] = "is needed: emulated devices obey its speeds and costs, as in jobs/emulated_16.yaml"
+    if job.schedule.deterministic:
+        problems["schedule.deterministic"] = "true has no meaning for emulated devices, which learn nothing"
+    if not isinstance(devices.count, int) and devices.partition == "auto":
+        problems["devices.count"] = "must be a number for emulated devices, such as 16: auto means cores; got 'auto'"
+    rollout_size, train_size = devices.rollout_replica_size, devices.train_replica_size
+    if job.schedule.arm == "colocated":
+        if train_size % rollout_size:
+            problems["devices.train_replica_size"] = (
+                f"must be a multiple of the rollout replica size {rollout_size} for arm colocated, got {train_size}"
+            )
+        elif job.device_count % train_size:
+            problems["devices.count"] = (
+                f"must be a multiple of the train replica size {train_size}, got {devices.count}"
+            )
+        return problems
+    if not isinstance(devices.partition, Partition):
+        return problems  # the planner chooses it
+    unit = math.lcm(rollout_size, train_size) if job.schedule.arm in BORROWING_ARMS else 1
+    for pool, size in (("rollout", rollout_size), ("train", train_size)):
+        count, wanted = getattr(devices.partition, pool), math.lcm(size, unit)
+        if count % wanted:
+            what = f"whole replicas of {size}" if wanted == size else f"whole blocks of {wanted}, to be lent"
+            problems["devices.partition"] = f"its {count} {pool} devices are not {what}; got '{devices.partition}'"
+    return problems

@@ -1,4 +1,4 @@
-"""The built-in model `builtin:tiny`: a 0.26M-parameter Llama and a tokenizer that reads sums of small numbers.
+"""The built-in model `builtin:tiny`: a small Llama and a tokenizer that reads sums of small numbers.
 
 It knows the words of reasoning-gym's chain_sum and nothing else; prompts of other tasks are refused. Its two ways of
 answering, which the warm start shows it, are the bare result and running totals first.
@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 from tokenizers.processors import TemplateProcessing
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from engine.config import SizeConfig
 from engine.learning.tasks import ReasoningGymTask
 
 INSTRUCTION = "State the final answer to the following arithmetic problem: "
@@ -23,6 +24,8 @@ LARGEST = 99
 
 VOCABULARY_MULTIPLE = 8
 """Rows of the embedding are rounded up to it, as matrix products like."""
+
+DEMO_SIZE = SizeConfig()
 
 EXPRESSION = re.compile(r"\d+(?: [+-] \d+)*")
 
@@ -49,16 +52,16 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast, *, seed: int) -> LlamaForCausalLM:
-    """261,600 parameters from the seed; torch's own random state is left as it was."""
+def build_model(tokenizer: PreTrainedTokenizerFast, *, seed: int, size: SizeConfig = DEMO_SIZE) -> LlamaForCausalLM:
+    """Parameters from the seed, 261,600 of the default size; torch's own random state is left as it was."""
     rows = -(-len(tokenizer) // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
     config = LlamaConfig(
         vocab_size=rows,
-        hidden_size=96,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
+        hidden_size=size.hidden,
+        intermediate_size=size.feed_forward,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads,
         max_position_embeddings=512,
         tie_word_embeddings=True,
         bos_token_id=tokenizer.bos_token_id,

@@ -61,16 +61,19 @@ def _builtin(
 ) -> LoadedModel:
     tokenizer = build_tokenizer()
     check_task(task, tokenizer, needs_worked=config.warm_start.steps > 0)
-    model = build_model(tokenizer, seed=seed).eval()
+    model = build_model(tokenizer, seed=seed, size=config.size).eval()
     if not config.warm_start.steps:
         return LoadedModel(model=model, tokenizer=tokenizer, notes=("no warm start: the weights are random",))
+    file = cache_file(
+        cache_dir, config.warm_start, task_config, size=config.size, seed=seed, held_out_items=task.held_out
+    )
     note = warm_start(
         model,
         tokenizer,
         task,
         config.warm_start,
         seed=seed,
-        file=cache_file(cache_dir, config.warm_start, task_config, seed=seed, held_out_items=task.held_out),
+        file=file,
         progress=progress,
         should_stop=should_stop,
     )

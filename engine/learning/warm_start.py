@@ -22,7 +22,7 @@ import transformers
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.config import TaskConfig, WarmStartConfig
+from engine.config import SizeConfig, TaskConfig, WarmStartConfig
 from engine.learning.builtin_model import bare_answer, worked_answer
 from engine.learning.prompts import encode_continuation, encode_prompt
 from engine.learning.tasks import ReasoningGymTask
@@ -49,13 +49,20 @@ class WarmStartStopped(RuntimeError):
 
 
 def cache_file(
-    cache_dir: Path, config: WarmStartConfig, task_config: TaskConfig, *, seed: int, held_out_items: int
+    cache_dir: Path,
+    config: WarmStartConfig,
+    task_config: TaskConfig,
+    *,
+    size: SizeConfig,
+    seed: int,
+    held_out_items: int,
 ) -> Path:
     """Where the weights of these inputs are kept."""
     inputs = {
         "recipe": RECIPE,
         "warm_start": config.model_dump(mode="json"),
         "task": task_config.model_dump(mode="json", include={"source", "params", "items"}),
+        "size": size.model_dump(mode="json"),
         "seed": seed,
         "held_out_items": held_out_items,
         "versions": [torch.__version__, transformers.__version__, reasoning_gym.__version__],

@@ -168,38 +168,39 @@ class Applier:
     # -- leases -------------------------------------------------------------------------------------------------------
 
     def _lend(self, action: act.Lend, now: float) -> None:
-        book, device = self._book, action.block
+        book, block = self._book, self._lending.entries[action.block].layout
         self._lending.refused.add(action.direction)  # once per idle window, whatever the answer
         hidden = False
-        if action.direction == "train_on_rollout":
-            del book.rollout[device]
-        elif book.joining.pop(device, None) is None:
-            # one that was still coming to the present version had nothing to do in its role
-            trainer = book.train[device]
-            assert trainer.busy in (None, "optimizer"), f"trainer {device} is lent while on {trainer.busy}"
-            hidden = trainer.busy == "optimizer"
-            book.leave(device)
+        for device in block.home:
+            if action.direction == "train_on_rollout":
+                del book.rollout[device]
+            elif book.joining.pop(device, None) is None:
+                # one that was still coming to the present version had nothing to do in its role
+                trainer = book.train[device]
+                assert trainer.busy in (None, "optimizer"), f"trainer {device} is lent while on {trainer.busy}"
+                hidden |= trainer.busy == "optimizer"
+                book.leave(device)
         lease = self._lending.grant(action, now, hidden=hidden)
         assert self.publication is not None, "a device was lent before anything was published"
         weights = self.publication.weights
-        self.send(device, msg.BeginLease(lease=lease.life.lease_id, step=book.step.version + 1, weights=weights))
+        self.send(block.block, msg.BeginLease(lease=lease.life.lease_id, step=book.step.version + 1, weights=weights))
 
     def _end_lease(self, action: act.EndLease, now: float) -> None:
-        book, device = self._book, action.block
-        before = self._lending.lease_on(device)
+        book, block = self._book, self._lending.entries[action.block].layout
+        before = self._lending.lease_on(action.block)
         if before is not None and before.ended_at is not None and not action.revoke:
             return  # it is on its way
-        trainer = book.train.get(device)
-        draining = trainer is not None and bool(trainer.chunks)
-        lease = self._lending.end(action, now, draining=draining)
-        if lease.life.direction == "rollout_on_train":
-            book.rollout.pop(device, None)
-        elif trainer is not None:
-            book.leave(device)
+        trainers = [book.train[device] for device in block.away if device in book.train]
+        lease = self._lending.end(action, now, draining=any(trainer.chunks for trainer in trainers))
+        for device in block.away:
+            if lease.life.direction == "rollout_on_train":
+                book.rollout.pop(device, None)
+            elif device in book.train:
+                book.leave(device)
         publication = self.publication
         home = lease.life.direction == "train_on_rollout"
         self.send(
-            device,
+            block.block,
             msg.EndLease(
                 lease=lease.life.lease_id,
                 step=book.step.version + 1,

@@ -52,6 +52,8 @@ class TrainEntry:
     """It was told to become a primary of some version and has not reported that it is."""
     chunks: deque[tuple[int, ...]] = field(default_factory=deque)
     """Groups of the chunk it works on and of those behind it."""
+    tokens: deque[int] = field(default_factory=deque)
+    """Prompt and response tokens of each of those chunks."""
 
 
 @dataclass(slots=True)
@@ -157,12 +159,13 @@ class Book:
             trainer.busy_since = now
         trainer.busy, trainer.shipped = "chunk", False
         trainer.chunks.append(group_ids)
-        groups = []
+        groups: list[SealedGroup] = []
         for group_id in group_ids:
             self.step.queue.remove(group_id)
             finished = self.groups[group_id].finished
             assert finished is not None, f"group {group_id} was taken before it was finished"
             groups.append(finished)
+        trainer.tokens.append(sum(group.tokens for group in groups))
         return tuple(groups)
 
     def chunk_done(
@@ -172,6 +175,7 @@ class Book:
         trainer = self.train[device]
         assert trainer.chunks, f"device {device} reported a chunk while it was on {trainer.busy}"
         chunk = trainer.chunks.popleft()
+        trainer.tokens.popleft()
         assert chunk == trained + given_back, f"device {device} was handed {chunk}, reported {trained + given_back}"
         part = self.step.part_of(device)
         if trained and part is None:

@@ -93,6 +93,8 @@ class RunCommands:
                 self._mailbox.reject(self._stop, f"The run failed while it stopped: {run.error}")
             else:
                 kept = f"Stopped after step {version}; the checkpoint of that step is kept."
+                if run.job.emulated:
+                    kept = f"Stopped after step {version}; an emulated run keeps no checkpoint."
                 none = "Stopped before a step was made; there is no checkpoint to keep."
                 self._mailbox.apply(
                     self._stop,
@@ -193,6 +195,8 @@ class RunCommands:
     def _checkpoint(self, command: Command) -> None:
         if self._run.state in ("starting", "warming_up"):
             raise Refused(f"the run is {self._run.state}: there is nothing to keep yet")
+        if self._run.job.emulated:
+            raise Refused("an emulated run learns nothing: there is nothing to keep")
         version = self._run.book.step.version
         self._mailbox.accept(command.id, f"Version {version} is written as soon as the trainer has a gap.")
         self._checkpoints.append(command.id)

@@ -9,10 +9,11 @@ guards; a lease that has ended is handed on as a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from engine.layout import BlockLayout
 from engine.run.live_lease import LiveLease, gain_of, row_of
 from engine.worker import messages as msg
 from planner.policy import actions as act
@@ -25,35 +26,46 @@ from storage.records import LeaseRow
 
 @dataclass(slots=True)
 class BlockEntry:
-    """A device that may be lent."""
+    """Devices that may be lent together."""
 
-    device: int
-    pool: str
+    layout: BlockLayout
     since: float
     """When its lease was granted, or when it came home, unix seconds."""
     lease: LiveLease | None = None
     reserved: int = 0
     dead: bool = False
 
+    @property
+    def device(self) -> int:
+        """Its first one, whose number is the block's."""
+        return self.layout.block
+
+    @property
+    def pool(self) -> str:
+        """Its home."""
+        return self.layout.pool
+
 
 class Lending:
-    """All blocks and leases of a run; a block is one device where a replica is one device."""
+    """All blocks and leases of a run."""
 
     def __init__(
         self,
         *,
         run_id: str,
         arm: str,
-        homes: Mapping[int, str],
+        blocks: Sequence[BlockLayout],
         now: float,
         write: Callable[[LeaseRow], None],
     ) -> None:
-        """`homes`: device -> home pool, empty where nothing can be lent; `write` takes a lease's row at each change."""
+        """`blocks`: empty where nothing can be lent; `write` takes a lease's row at each change."""
         self.refused: set[str] = set()
         """Directions whose gate was asked in the present idle window of the pool that would be lent."""
         self.directions = frozenset([arm] if arm in DIRECTIONS else DIRECTIONS)
         self.guards: dict[str, Guard] = {name: Guard() for name in sorted(self.directions)}
-        self.entries = {device: BlockEntry(device, pool, now) for device, pool in homes.items()}
+        self.entries = {block.block: BlockEntry(block, now) for block in blocks}
+        """Number of a block, which is that of its first device -> the block."""
+        self._block_of = {device: block.block for block in blocks for device in block.devices}
         self.count = 0
         self.over = False
         """The run is over, and what workers say of their leases comes too late."""
@@ -67,8 +79,12 @@ class Lending:
     # -- pictures -----------------------------------------------------------------------------------------------------
 
     def block_of(self, device: int) -> int:
-        """The block's number is that of its device; -1 where nothing can be lent."""
-        return device if device in self.entries else -1
+        """The block's number is that of its first device; -1 where nothing can be lent."""
+        return self._block_of.get(device, -1)
+
+    def entry_of(self, device: int) -> BlockEntry | None:
+        """The block with this device."""
+        return self.entries.get(self.block_of(device))
 
     def blocks(self, awaited: Container[int] = ()) -> tuple[Block, ...]:
         """As the policy sees them; the home role of those awaited has an evaluation or a checkpoint to do."""
@@ -76,13 +92,13 @@ class Lending:
             Block(
                 block=entry.device,
                 pool=entry.pool,
-                primaries=1,
-                auxiliaries=1,
+                primaries=len(entry.layout.home),
+                auxiliaries=len(entry.layout.away),
                 lease=entry.lease.life.lease_id if entry.lease else None,
                 lease_state="dead" if entry.dead else str(entry.lease.life.state) if entry.lease else "",
                 since=entry.since,
                 reserved=entry.reserved,
-                awaited=entry.device in awaited,
+                awaited=any(device in awaited for device in entry.layout.home),
             )
             for entry in self.entries.values()
         )
@@ -97,7 +113,7 @@ class Lending:
 
     def lease_on(self, device: int) -> LiveLease | None:
         """The lease under which the device is lent."""
-        entry = self.entries.get(device)
+        entry = self.entry_of(device)
         return entry.lease if entry else None
 
     @property
@@ -108,14 +124,14 @@ class Lending:
     # -- the life of a lease ------------------------------------------------------------------------------------------
 
     def grant(self, action: act.Lend, now: float, *, hidden: bool) -> LiveLease:
-        """The policy lends a device, which is told in the same breath. `hidden`: it is still at the optimizer."""
+        """The policy lends a block, which is told in the same breath. `hidden`: it is still at the optimizer."""
         entry = self.entries[action.block]
         assert entry.lease is None, f"device {action.block} is lent already"
         assert not entry.dead, f"device {action.block} is dead"
         life = Lease(
             lease_id=self.count,
             direction=action.direction,
-            block=(entry.device,),
+            block=entry.layout.devices,
             state=LeaseState.GRANTED,
             granted_at=now,
             expected_end=None,
@@ -126,6 +142,7 @@ class Lending:
         lease = LiveLease(
             life=life,
             device=entry.device,
+            share=1 / len(entry.layout.away),
             alone_until=now + action.alone_s if action.alone_s is not None and isfinite(action.alone_s) else None,
             hidden=hidden,
         )
@@ -165,7 +182,7 @@ class Lending:
 
     def pulled(self, device: int, count: int) -> None:
         """Its rollouter started groups, of those reserved for it first."""
-        entry = self.entries.get(device)
+        entry = self.entry_of(device)
         if entry is not None and entry.lease is not None:
             entry.reserved = max(0, entry.reserved - count)
 
@@ -225,7 +242,7 @@ class Lending:
 
     def die(self, device: int, now: float, *, lost_groups: int = 0) -> None:
         """The device's process is gone, and a lease with it; of what it had trained so many groups are lost."""
-        entry = self.entries.get(device)
+        entry = self.entry_of(device)
         if entry is None:
             return
         entry.dead = True
@@ -242,8 +259,8 @@ class Lending:
         entry.reserved = 0
 
     def back(self, device: int, now: float) -> None:
-        """The device lives again, in its home role."""
-        entry = self.entries.get(device)
+        """The block of the device lives again, in its home role."""
+        entry = self.entry_of(device)
         if entry is not None:
             entry.dead, entry.since = False, now
 

@@ -18,6 +18,7 @@ class LiveLease:
 
     life: Lease
     device: int
+    """First device of its block."""
     alone_until: float | None
     """When, by the model, the step would have ended without it."""
     hidden: bool
@@ -33,6 +34,8 @@ class LiveLease:
     step_closed_at: float | None = None
     spoiled: bool = False
     """A worker died while it was out or before its step closed: what that cost is not the lease's doing."""
+    share: float = 1.0
+    """Of the lease's work, that one of its replicas does."""
     partners: int = 1
     """Leases of the same decision, itself included: what it foretold is won by all of them together."""
     groups: float = 0.0
@@ -81,7 +84,7 @@ def gain_of(lease: LiveLease, estimates: Estimates | None) -> float | None:
     in_s = lease.in_s if lease.in_s is not None else (lease.ended_at or lease.released_at) - lease.since
     grad_s = estimates.train_on_rollout.grad_s if lease.grad_s is None else lease.grad_s
     costs = SwitchCosts(in_s=in_s, out_s=lease.out_s or 0.0, grad_s=grad_s)
-    return gain_by_use(lease.life.direction, groups=lease.groups, share=1.0, estimates=estimates, costs=costs)
+    return gain_by_use(lease.life.direction, groups=lease.groups, share=lease.share, estimates=estimates, costs=costs)
 
 
 def row_of(run_id: str, lease: LiveLease) -> LeaseRow:
@@ -92,7 +95,7 @@ def row_of(run_id: str, lease: LiveLease) -> LeaseRow:
         lease=life.lease_id,
         direction=life.direction,
         block=lease.device,
-        devices=[lease.device],
+        devices=list(life.block),
         state=str(life.state),
         reason=life.reason,
         gain_s=life.gain_s if isfinite(life.gain_s) else None,

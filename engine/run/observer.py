@@ -235,7 +235,7 @@ class Observer:
                 trainer.busy = None
             return
         staleness = max(group.bound.staleness for group in step.taken)
-        row = step_row(self._recorder.run_id, step, event, staleness=staleness, now=now)
+        row = step_row(self._recorder.run_id, step, event, staleness=staleness, now=now, learns=not self._job.emulated)
         self._profiling.stepped(event)
         if self._lending.merged(event.merge_s):
             self._profiling.merged(event.merge_s)
@@ -260,25 +260,29 @@ class Observer:
     def _lease_ready(self, device: int, event: msg.LeaseReady) -> None:
         if not self._lending.ready(device, event):
             return
-        book = self._book
-        if device in book.trainers:
-            book.rollout[device] = RolloutEntry(device, version=event.version, lease=event.lease)
-            return
-        book.train[device] = TrainEntry(device, lease=event.lease)
-        self._at_version(device, event.version)
-        if not book.train[device].ready:
-            self._applier.load_weights(device, book.step.version)
+        book, block = self._book, self._lending.entries[device].layout
+        for replica in block.away:
+            if block.pool == "train":
+                book.rollout[replica] = RolloutEntry(replica, version=event.version, lease=event.lease)
+                continue
+            book.train[replica] = TrainEntry(replica, lease=event.lease)
+            self._at_version(replica, event.version)
+            if not book.train[replica].ready:
+                self._applier.load_weights(replica, book.step.version)
 
     def _lease_released(self, device: int, event: msg.LeaseReleased) -> None:
-        book = self._book
+        book, block = self._book, self._lending.entries[device].layout
         lease = self._lending.released(device, event, self._estimates())
         self._profiling.released(lease)
-        if device in book.trainers:
-            book.joining[device] = TrainEntry(device)
-            self._at_version(device, event.version)
-        else:
-            book.train.pop(device, None)
-            book.rollout[device] = RolloutEntry(device, version=event.version)
+        if block.pool == "rollout":
+            for replica in block.away:
+                book.train.pop(replica, None)
+        for replica in block.home:
+            if block.pool == "train":
+                book.joining[replica] = TrainEntry(replica)
+                self._at_version(replica, event.version)
+            else:
+                book.rollout[replica] = RolloutEntry(replica, version=event.version)
 
     def _eval_done(self, device: int, event: msg.EvalDone, now: float) -> None:
         self._book.train[device].busy = self._book.train[device].evaluating = None

@@ -9,6 +9,7 @@ from pathlib import Path
 from engine import checkpoints
 from engine.config import Job, ProfileConfig
 from engine.devices import Workers
+from engine.layout import Layout
 from engine.learning.data_order import DataOrder
 from engine.run.applier import Applier
 from engine.run.book import Book, StartPoint
@@ -60,12 +61,13 @@ def assemble(
     calibration: ProfileConfig | None,
 ) -> Parts:
     """All parts of a run that begins now."""
-    now = clock()
+    now, layout = clock(), Layout.of(job)
     order = DataOrder(size=job.task.items, seed=job.seed, shuffle=job.task.shuffle, epochs=job.task.epochs)
     book = Book(job, start, order=order.item_at, now=now, places=order.groups)
     specs = worker_specs(
         run_id=run_id,
         job=job,
+        layout=layout,
         cores=cores,
         base_dir=base_dir,
         cache_dir=cache_dir,
@@ -73,20 +75,10 @@ def assemble(
         snapshot_dir=checkpoints_dir / SNAPSHOTS,
         clock_offset_s=clock_offset_s,
     )
-    book.add_devices(
-        rollout=[spec.device for spec in specs if spec.home != "train"],
-        train=[spec.device for spec in specs if spec.home != "rollout"],
-        pools=job.partition is not None,
-    )
-    lending = Lending(
-        run_id=run_id,
-        arm=job.schedule.arm,
-        homes={spec.device: spec.home for spec in specs if spec.home and spec.rolls and spec.trains},
-        now=now,
-        write=recorder.lease,
-    )
-    picture = Picture(book, lending, job.schedule.improvements_resolved)
+    book.add_devices(rollout=layout.rollouters, train=layout.trainers, pools=layout.pools)
+    lending = Lending(run_id=run_id, arm=job.schedule.arm, blocks=layout.blocks, now=now, write=recorder.lease)
     profiling = Profiling(job, calibration)
+    picture = Picture(book, lending, layout, job.schedule.improvements_resolved, chunk_seconds=profiling.chunk_seconds)
     applier = Applier(
         run_id=run_id,
         job=job,
@@ -113,6 +105,7 @@ def assemble(
         observer=observer,
         recovery=Recovery(
             specs=specs,
+            layout=layout,
             book=book,
             lending=lending,
             applier=applier,
@@ -121,7 +114,7 @@ def assemble(
             workers=workers,
         ),
         steering=Steering(
-            devices=[spec.device for spec in specs],
+            layout=layout,
             picture=picture,
             profiling=profiling,
             decisions=Decisions(recorder, every_state=job.schedule.record_states),

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from engine.layout import Layout
 from engine.run.book import Book, RolloutEntry, TrainEntry
 from engine.run.lending import Lending
 from planner.policy.colocated import share_of
 from planner.policy.improvements import Improvements
 from planner.policy.state import ColocatedDevice, Estimates, RolloutReplica, State, Step, TrainReplica
+
+HANDOVER_S = 0.04
+"""What a report and an answer may take on a busy machine: a trainer gets its next chunk so much before the end of its
+present one, and earlier by the share that the forecast may be wrong."""
+
+FORECAST_ERROR = 0.15
 
 LEAST_LEFT = 0.1
 """Share of a group's work that is taken to be left, however long it has been running: it is not finished."""
@@ -20,9 +29,12 @@ class Picture:
 
     book: Book
     lending: Lending
+    layout: Layout
     improvements: Improvements
     estimates: Estimates | None = field(default=None)
     """What was measured so far; None: too little."""
+    chunk_seconds: Callable[[int], float | None] = field(default=lambda tokens: None)
+    """Tokens of a chunk -> how long it will take; None while that is not known, and it is handed out ahead at once."""
 
     def state(self, now: float) -> State:
         """The picture at `now`, unix seconds."""
@@ -33,7 +45,7 @@ class Picture:
             arm=schedule.arm,
             streaming=schedule.consume_resolved == "stream",
             bound=book.bound,
-            max_chunk_groups=schedule.max_chunk_groups,
+            max_chunk_groups=book.job.max_chunk_groups,
             published=book.published,
             started=groups.started,
             excluded=groups.excluded,
@@ -87,7 +99,7 @@ class Picture:
             may_update_in_flight=may_update,
             free_groups=self.book.groups.room(
                 entry.device,
-                slots=self.book.job.devices.rollout_slots,
+                slots=self.book.job.slots * self.layout.copies,
                 group_size=self.book.job.algorithm.group_size,
             ),
             block=self.lending.block_of(entry.device),
@@ -106,7 +118,20 @@ class Picture:
             lease=entry.lease,
             groups=sum(len(chunk) for chunk in entry.chunks),
             busy_since=entry.busy_since,
+            ahead_at=self.ahead_at(entry),
         )
+
+    def ahead_at(self, entry: TrainEntry) -> float:
+        """When the trainer may be handed its next chunk, unix seconds; 0: at once."""
+        seconds = self.chunk_seconds(entry.tokens[0]) if entry.tokens else None
+        return 0.0 if seconds is None else entry.busy_since + seconds * (1 - FORECAST_ERROR) - HANDOVER_S
+
+    def next_due(self, now: float) -> float:
+        """When the policy is to be asked again though nothing has happened, unix seconds; infinite: not at all."""
+        if not (self.book.step.queue or self.book.groups.buffered):
+            return math.inf
+        due = (self.ahead_at(entry) for entry in self.book.train.values() if len(entry.chunks) == 1)
+        return min((at for at in due if at > now), default=math.inf)
 
     def _colocated(self, device: int) -> ColocatedDevice:
         book = self.book

@@ -36,16 +36,19 @@ class Profiling:
     def __init__(self, job: Job, given: ProfileConfig | None) -> None:
         """`given`: of a calibration; the job's own goes before it."""
         given = job.profile or given
+        self._scale = job.devices.time_scale if job.emulated else 1.0
+        longest = given.response_tokens.max if job.emulated and given else job.sampling.max_response_tokens
         self._profiler = Profiler(
             group_size=job.algorithm.group_size,
-            slots=job.devices.rollout_slots,
-            max_chunk_groups=job.schedule.max_chunk_groups,
+            slots=job.slots,
+            max_chunk_groups=job.max_chunk_groups,
             prompts_per_step=job.algorithm.prompts_per_step,
-            max_response_tokens=job.sampling.max_response_tokens,
-            given=None if given is None else to_profile(given),
+            max_response_tokens=longest,
+            given=None if given is None else to_profile(given).scaled(self._scale),
         )
         self._tokens = self._groups = 0
         self._chunks: dict[int, _Chunks] = {}
+        self._train_speed = self._profiler.train_speed()
         self.problem: str | None = None
         """Why what was measured cannot be told as a profile."""
 
@@ -91,6 +94,7 @@ class Profiling:
         self._profiler.trained(
             groups=unit.groups, tokens=unit.tokens, seconds=unit.seconds, carried=unit.carried, chunks=unit.chunks
         )
+        self._train_speed = self._profiler.train_speed()
 
     def stepped(self, event: msg.StepDone) -> None:
         """A step was made; the snapshot belongs to it, merging is counted apart. While too little was measured to lend
@@ -124,6 +128,11 @@ class Profiling:
         """What the policy knows; None while too little was measured."""
         return self._profiler.estimates()
 
+    def chunk_seconds(self, tokens: int) -> float | None:
+        """How long a chunk of so many tokens will take; None while too little was measured."""
+        speed = self._train_speed
+        return None if speed is None else speed.chunk_s + tokens / speed.tokens_per_s
+
     def columns(self) -> dict[str, Any]:
         """Of the run's row: the measured profile and the error of its forecasts."""
         errors = self._profiler.errors()
@@ -136,12 +145,12 @@ class Profiling:
         }
 
     def _document(self) -> dict[str, Any] | None:
-        """The measured profile as a job file has it."""
+        """The measured profile as a job file has it: an emulated device's in the seconds that it stands for."""
         profile = self._profiler.profile()
         if profile is None:
             return None
         try:
-            return from_profile(profile).model_dump(mode="json")
+            return from_profile(profile.scaled(1 / self._scale)).model_dump(mode="json")
         except ValueError as error:
             self.problem = f"What was measured is no profile: {' '.join(str(error).split())[:300]}"
             return None

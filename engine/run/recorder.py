@@ -158,8 +158,13 @@ class Recorder:
         )
 
 
-def step_row(run_id: str, step: StepEntry, done: msg.StepDone, *, staleness: float, now: float) -> StepRow:
-    """The row of a made step. Tokens are those of the groups it consumed, each response with its prompt."""
+def step_row(
+    run_id: str, step: StepEntry, done: msg.StepDone, *, staleness: float, now: float, learns: bool = True
+) -> StepRow:
+    """The row of a made step. Tokens are those of the groups it consumed, each response with its prompt.
+
+    `learns`: False for emulated devices, of which nothing that is learnt can be told.
+    """
     stats = step.stats
     over = stats.over_lags
     metrics: dict[str, Any] = {
@@ -183,6 +188,8 @@ def step_row(run_id: str, step: StepEntry, done: msg.StepDone, *, staleness: flo
             for lag, of_lag in sorted(stats.by_lag.items())
         },
     }
+    if not learns:
+        metrics = {name: metrics[name] for name in ("trained_tokens", "merge_s", "snapshot_s")}
     return StepRow(
         run_id=run_id,
         step=step.version + 1,
@@ -191,10 +198,10 @@ def step_row(run_id: str, step: StepEntry, done: msg.StepDone, *, staleness: flo
         groups=len(step.taken),
         prompt_tokens=stats.prompt_tokens,
         response_tokens=stats.response_tokens,
-        reward_mean=stats.reward_mean,
-        loss=stats.loss,
-        grad_norm=done.stats.grad_norm,
-        entropy=stats.entropy,
+        reward_mean=stats.reward_mean if learns else None,
+        loss=stats.loss if learns else None,
+        grad_norm=done.stats.grad_norm if learns else None,
+        entropy=stats.entropy if learns else None,
         response_len_mean=stats.response_len_mean,
         lag_max=stats.lag_max,
         lag={lag: of_lag.groups for lag, of_lag in sorted(stats.by_lag.items())},

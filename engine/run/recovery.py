@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.devices import Workers
+from engine.layout import Layout
 from engine.run.applier import Applier
 from engine.run.book import Book, RolloutEntry, TrainEntry
 from engine.run.lending import Lending
@@ -40,6 +41,7 @@ class Recovery:
         self,
         *,
         specs: Sequence[msg.WorkerSpec],
+        layout: Layout,
         book: Book,
         lending: Lending,
         applier: Applier,
@@ -48,6 +50,7 @@ class Recovery:
         workers: Workers,
     ) -> None:
         self._specs = specs
+        self._layout = layout
         self._book = book
         self._lending = lending
         self._applier = applier
@@ -92,8 +95,10 @@ class Recovery:
         for device in sorted(self.dead & self._observer.ready):
             self.dead.discard(device)
             self._failed_starts.pop(device, None)
-            self._lending.back(device, now)
-            if device not in self._book.trainers:
+            entry = self._lending.entry_of(device)
+            if entry is not None and not self.dead & set(entry.layout.devices):
+                self._lending.back(device, now)
+            if device in self._layout.rollouters:
                 self._book.rollout[device] = RolloutEntry(device)
                 self._book.rollout = dict(sorted(self._book.rollout.items()))
             self._recorder.log(now, f"{device_name(self._specs[device])} works again.", device=device)
@@ -128,7 +133,7 @@ class Recovery:
             self._applier.publication.waiting.discard(device)
             self._observer.settle_publication()
         self._lending.die(device, now, lost_groups=trained)
-        if device in book.trainers:
+        if device in self._layout.trainers:
             book.joining[device] = TrainEntry(device)
         return f"{groups} unfinished groups begin anew, {chunks} chunks and the gradient of {trained} groups are redone"
 

@@ -17,6 +17,7 @@ waited for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -128,6 +129,11 @@ class Run:
         began_at = next(event.at for event in events if isinstance(event, msg.Started))
         self.recorder.gap(device, began_at)
 
+    @property
+    def next_due(self) -> float:
+        """When to tick though no worker says anything, unix seconds; infinite: not at all."""
+        return self._steering.next_due(self._clock()) if self.state == "running" else math.inf
+
     def tick(self) -> None:
         """Decide, apply, record; move the run's own state on."""
         now = self._clock()
@@ -180,6 +186,8 @@ class Run:
         """Say what the roles keep in memory, passive ones included."""
         for spec in self.specs:
             kept = self.observer.memory.get(spec.device, {})
+            if not kept:
+                continue  # an emulated device
             parts = ", ".join(f"{role} {size / 2**20:.1f} MiB" for role, size in kept.items())
             self.recorder.log(now, f"{device_name(spec)} keeps in memory: {parts}.", device=spec.device)
 
@@ -228,7 +236,8 @@ class Run:
         self.book.discard_step()
         version = self.book.step.version
         saved = [number for number, _ in checkpoints.checkpoints(self._checkpoints_dir)]
-        self.book.step.checkpoint_due = version not in saved and version > self.book.start.version
+        kept = self.job.emulated or version in saved
+        self.book.step.checkpoint_due = not kept and version > self.book.start.version
         return not self.book.step.checkpoint_due
 
     def _close(self, now: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.config import BORROWING_ARMS, Job
+from engine.layout import Layout
 from engine.worker import messages as msg
 from storage.records import DeviceRow
 
@@ -14,6 +15,7 @@ def worker_specs(
     *,
     run_id: str,
     job: Job,
+    layout: Layout,
     cores: Sequence[int],
     base_dir: Path,
     cache_dir: Path,
@@ -31,13 +33,14 @@ def worker_specs(
         msg.WorkerSpec(
             run_id=run_id,
             device=device,
-            core=cores[device % len(cores)],
+            core=None if job.emulated else cores[device % len(cores)],
+            node=layout.node_of(device) if job.emulated else 0,
             home=None if partition is None else "rollout" if device < rolls else "train",
             rolls=both or device < rolls,
             trains=both or device >= first_trainer,
             source=device == first_trainer,
-            train_rank=device - first_trainer,
-            train_world=job.device_count - first_trainer,
+            train_rank=(device - first_trainer) // layout.train_size,
+            train_world=len(layout.trainers),
             job=job,
             base_dir=base_dir,
             cache_dir=cache_dir,
@@ -56,4 +59,5 @@ def device_name(spec: msg.WorkerSpec) -> str:
 
 def device_row(spec: msg.WorkerSpec, *, pid: int | None = None) -> DeviceRow:
     """The device as telemetry stores it; its home pool is None without pools."""
-    return DeviceRow(device=spec.device, node="local", pool=spec.home, core=spec.core, pid=pid)
+    node = f"emulated node {spec.node}" if spec.job.emulated else "local"
+    return DeviceRow(device=spec.device, node=node, pool=spec.home, core=spec.core, pid=pid)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Container
 
+from engine.layout import Layout
 from engine.run.applier import Applier
 from engine.run.decisions import Decisions
 from engine.run.lending import Lending
@@ -30,7 +31,7 @@ class Steering:
     def __init__(
         self,
         *,
-        devices: Iterable[int],
+        layout: Layout,
         picture: Picture,
         profiling: Profiling,
         decisions: Decisions,
@@ -38,7 +39,7 @@ class Steering:
         applier: Applier,
         recorder: Recorder,
     ) -> None:
-        self._devices = tuple(devices)
+        self._layout = layout
         self._picture = picture
         self._profiling = profiling
         self._decisions = decisions
@@ -50,6 +51,10 @@ class Steering:
     def measured(self) -> None:
         """A step was made: what the policy knows of speeds is looked at anew."""
         self._estimates_due = -math.inf
+
+    def next_due(self, now: float) -> float:
+        """When to decide again though nothing has happened, unix seconds; infinite: not at all."""
+        return self._picture.next_due(now)
 
     def settle(self, now: float, *, dead: Container[int]) -> None:
         """Decide and apply until nothing more can be done now. `dead`: devices that idle because they failed."""
@@ -69,8 +74,20 @@ class Steering:
         resting = "paused" if book.paused else "draining" if book.stopping else "weights_pending"
         # a primary that comes to the present version is in no picture
         causes = dict.fromkeys(book.joining, resting) | idle_causes(state)
-        for device in self._devices:
-            self._recorder.idle_cause(device, now, "failure" if device in dead else causes.get(device))
+        everywhere = self._of_devices(causes)
+        for device in range(self._layout.devices):
+            self._recorder.idle_cause(device, now, "failure" if device in dead else everywhere.get(device))
+
+    def _of_devices(self, causes: dict[int, str]) -> dict[int, str]:
+        """The causes of replicas, each for all of its devices."""
+        book = self._picture.book
+        return {
+            device: cause
+            for first, cause in causes.items()
+            for device in self._layout.replica(
+                book.role.get(first) or ("rollout" if first in book.rollout else "train"), first
+            )
+        }
 
     def _estimate(self, now: float) -> None:
         """Tell the policy what has been measured: after each step, and as soon as it is enough."""

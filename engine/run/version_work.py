@@ -36,6 +36,8 @@ class VersionWork:
         if last and version < job.algorithm.steps:
             text = f"The items end after step {version}: too few are left to fill another step."
             self._recorder.log(self._clock(), text, level="warning")
+        if job.emulated:
+            return  # it learns nothing: there is nothing to evaluate and nothing to keep
         due = due_work(
             version,
             first=version == book.start.version,

@@ -112,8 +112,10 @@ class WorkerSpec:
     run_id: str
     device: int
     """Index of the device in its run."""
-    core: int
-    """CPU core the worker is pinned to."""
+    core: int | None
+    """CPU core the worker is pinned to; None for an emulated device."""
+    node: int = 0
+    """Emulated node that hosts the device."""
     home: str | None
     """Home pool, rollout or train: its role there is primary. None: no pools, the role alternates."""
     rolls: bool

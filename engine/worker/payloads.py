@@ -70,6 +70,11 @@ class SealedGroup:
             data=b"" if excluded else pickle.dumps(group, protocol=pickle.HIGHEST_PROTOCOL),
         )
 
+    @property
+    def tokens(self) -> int:
+        """Of all responses, each with its prompt."""
+        return sum(self.prompt_tokens + int(response["tokens"]) for response in self.responses)
+
     def open(self) -> FinishedGroup:
         """The group itself, in a trainer's worker."""
         group: FinishedGroup = pickle.loads(self.data)

@@ -27,7 +27,7 @@ def decide(state: State, now: float) -> list[Action]:
         elif _may_return(state, device):
             reason = f"step {state.step.version} begins: its share is {device.share} groups"
             actions.append(SwitchRole(device=device.device, role="rollout", reason=reason))
-        elif device.queue and not state.paused and takes_chunk(_trainer(state, device), state.chunks_ahead):
+        elif device.queue and not state.paused and takes_chunk(_trainer(state, device), state.chunks_ahead, now):
             chunks.append(chunk_of(state, device.device, device.queue[: state.max_chunk_groups]))
     return actions + train_actions(state, chunks)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from planner.intervals import upper_bound
 from planner.policy.wording import told
 
 MIN_LEASES = 8
@@ -21,34 +22,8 @@ OFF_S = 600.0
 """Seconds that a direction stays off: a wrong one then probes with at most some 8 leases in ten minutes, and a run of
 an hour still gets it back when response lengths or speeds have changed."""
 
-T90 = {
-    7: 1.414924,
-    8: 1.396815,
-    9: 1.383029,
-    10: 1.372184,
-    11: 1.363430,
-    12: 1.356217,
-    13: 1.350171,
-    14: 1.345030,
-    15: 1.340606,
-    16: 1.336757,
-    17: 1.333379,
-    18: 1.330391,
-    19: 1.327728,
-    20: 1.325341,
-    21: 1.323188,
-    22: 1.321237,
-    23: 1.319460,
-    24: 1.317836,
-    25: 1.316345,
-    26: 1.314972,
-    27: 1.313703,
-    28: 1.312527,
-    29: 1.311434,
-    30: 1.310415,
-    31: 1.309464,
-}
-"""Degrees of freedom -> one-sided 90% quantile of Student's t, for windows of 8 to 32 leases."""
+CONFIDENCE = 0.9
+"""Of the one-sided bound that a direction is switched off by (design section 7)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +52,7 @@ def observe(guard: Guard, gain_s: float, now: float) -> Guard:
     mean_s = math.fsum(gains_s) / len(gains_s)
     if len(gains_s) < MIN_LEASES:
         return Guard(gains_s=gains_s, reason=f"only {len(gains_s)} of {MIN_LEASES} leases have been measured")
-    bound_s = upper_bound(gains_s)
+    bound_s = upper_bound(gains_s, CONFIDENCE)
     measured = (
         f"the last {len(gains_s)} leases won {told(mean_s)} on average, with 90% confidence at most {told(bound_s)}"
     )
@@ -89,11 +64,3 @@ def observe(guard: Guard, gain_s: float, now: float) -> Guard:
 def is_off(guard: Guard, now: float) -> bool:
     """Whether no lease may be granted in this direction at `now` (s of the run)."""
     return guard.off_until is not None and now < guard.off_until
-
-
-def upper_bound(gains_s: tuple[float, ...]) -> float:
-    """One-sided 90% upper bound of the mean (s): mean + t * s / sqrt(n), for 8 to 32 gains."""
-    n = len(gains_s)
-    mean_s = math.fsum(gains_s) / n
-    variance = math.fsum((gain - mean_s) ** 2 for gain in gains_s) / (n - 1)
-    return mean_s + T90[n - 1] * math.sqrt(variance / n)

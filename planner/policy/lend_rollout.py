@@ -13,6 +13,7 @@ from planner.policy.leases import Direction
 from planner.policy.outlook import Outlook
 from planner.policy.returns import counts_to_try
 from planner.policy.state import Block, State
+from planner.policy.training import about_to_rest
 from planner.stage_model import StageModel
 
 DELIVERY_SHARE = 0.75
@@ -107,7 +108,7 @@ def ends(state: State, view: Outlook) -> list[Action]:
     busy: dict[int, bool] = {}
     for replica in state.train:
         if replica.lease is not None:
-            busy[replica.block] = busy.get(replica.block, False) or replica.busy is not None
+            busy[replica.block] = busy.get(replica.block, False) or not about_to_rest(state, replica, view.now)
     for block in working:
         reason = ""
         if closing:

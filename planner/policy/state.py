@@ -63,6 +63,8 @@ class TrainReplica:
     """Groups of its running chunk."""
     busy_since: float = 0.0
     """When it began what it is busy with, in the time handed to `decide`."""
+    ahead_at: float = 0.0
+    """From when on it may be handed another chunk while it works: shortly before it will need one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,4 +205,5 @@ class State:
     """When the merge and optimizer step of the step being made began; None while it is being filled."""
     chunks_ahead: int = LIVE_CHUNKS_AHEAD
     """Chunks that a trainer may hold: the one it works on, and one more so that it does not idle for the time that a
-    report and an answer take. More would bind work to a trainer earlier than needed."""
+    report and an answer take. More, or earlier than `TrainReplica.ahead_at`, would bind work that another trainer could
+    have begun."""

@@ -45,9 +45,16 @@ def idle_trainers(state: State) -> list[TrainReplica]:
     return [replica for replica in state.train if replica.ready and replica.busy is None]
 
 
-def takes_chunk(replica: TrainReplica, chunks_ahead: int) -> bool:
-    """It is idle, or works on a chunk and holds fewer than it may."""
-    return replica.ready and (replica.busy is None or (replica.busy == "chunk" and replica.chunks < chunks_ahead))
+def takes_chunk(replica: TrainReplica, chunks_ahead: int, now: float) -> bool:
+    """It is idle, or about to end a chunk and holds fewer than it may."""
+    if not replica.ready or replica.busy is None:
+        return replica.ready
+    return replica.busy == "chunk" and replica.chunks < chunks_ahead and now >= replica.ahead_at
+
+
+def about_to_rest(state: State, replica: TrainReplica, now: float) -> bool:
+    """It has nothing to do, or will have nothing in a moment unless it is handed another chunk now."""
+    return replica.busy is None or takes_chunk(replica, state.chunks_ahead, now)
 
 
 def shared_chunks(state: State, queue: tuple[int, ...], now: float, *, batch_complete: bool) -> list[TrainChunk]:
@@ -62,7 +69,7 @@ def shared_chunks(state: State, queue: tuple[int, ...], now: float, *, batch_com
     chunks: list[TrainChunk] = []
     if state.paused or state.stopping or not queue:
         return chunks
-    takers = [replica for replica in state.train if takes_chunk(replica, state.chunks_ahead)]
+    takers = [replica for replica in state.train if takes_chunk(replica, state.chunks_ahead, now)]
     takers.sort(key=lambda replica: replica.chunks)
     trainers = sum(replica.ready for replica in state.train)
     shares = HALVES * trainers if trainers > 1 else 1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from heapq import heappush
 
-import numpy as np
-
 from planner.policy.chunks import ChunkEvent, ChunkState, Outcome, after
 from planner.policy.idle import idle_causes
 from planner.policy.state import Estimates, State
@@ -15,14 +13,10 @@ from planner.simulator.events import CHUNK, SEQUENCE
 from planner.simulator.lending import Lending
 from planner.simulator.replicas import Rollouter, Trainer
 from planner.simulator.setup import Setup
+from planner.simulator.speeds import Speeds
 from planner.simulator.trace import Trace
 from planner.simulator.workload import Workload
 from planner.simulator.world import World
-
-NOISES = 4093
-"""Noise factors that are drawn once and looked up; a prime, so that no stride repeats early."""
-
-ROLLOUT_NOISE, TRAIN_NOISE = 0, 1
 
 
 class Fleet:
@@ -45,8 +39,7 @@ class Fleet:
         """Rollouters whose next end has to be announced anew, in the order in which they changed: a set has none."""
         self.lending = Lending(self)
         self._count = 0
-        drawn = np.random.default_rng([setup.seed, 3]).normal(0.0, setup.profile.noise, NOISES)
-        self._noises: list[float] = np.exp(drawn).tolist()
+        self.speeds = Speeds(setup.profile, seed=setup.seed, group_size=setup.group_size)
         tokens = mean_response_tokens(setup.profile.response_tokens) + setup.profile.rollout.start_tokens
         self._group_tokens = tokens * setup.group_size
         residual = residual_tokens(setup.profile.response_tokens)
@@ -70,14 +63,6 @@ class Fleet:
 
     # -- roles ---------------------------------------------------------------------------------------------------------
 
-    def noise(self, kind: int, key: int) -> float:
-        """A factor on a duration: the same for the same work in every arm, so that arms differ by what they do."""
-        return self._noises[(kind * 7919 + key * 104_729) % NOISES]
-
-    def rate(self, device: int, version: int) -> float:
-        """Tokens per second of a rollouter with this version, in the limit of a large batch."""
-        return self.setup.profile.rollout.tokens_per_s / self.noise(ROLLOUT_NOISE, device * 1009 + version)
-
     def add_rollouter(self, device: int, *, lease: int | None, copies: int = 1) -> None:
         """A replica takes the rollouter role with the newest version.
 
@@ -91,7 +76,7 @@ class Fleet:
             block=self.world.block_of(device),
             lease=lease,
             version=self.world.published,
-            rate=copies * self.rate(device, self.world.published),
+            rate=copies * self.speeds.rate(device, self.world.published),
             half=copies * speed.half_batch,
             resume_tokens=speed.resume_tokens,
             start_tokens=speed.start_tokens,
@@ -204,18 +189,12 @@ class Fleet:
 
     def begin_chunk(self, trainer: Trainer) -> None:
         """The first of its chunks runs now."""
-        world, speed, group_ids = self.world, self.setup.profile.train, trainer.chunks[0]
-        noise = self.noise(TRAIN_NOISE, world.groups[group_ids[0]].place)
-        prompt = self.setup.profile.prompt_tokens * self.setup.group_size
-        end = self.now + speed.chunk_s * noise
-        trainer.boundaries = []
-        for group_id in group_ids:
-            end += (world.groups[group_id].tokens + prompt) / speed.tokens_per_s * noise
-            trainer.boundaries.append(end)
+        groups = [self.world.groups[group_id] for group_id in trainer.chunks[0]]
+        trainer.boundaries = self.speeds.boundaries(self.now, groups[0].place, [group.tokens for group in groups])
         trainer.stamp += 1
         self.woken(trainer)
         trainer.changed(busy="chunk", busy_since=self.now, idle_since=None)
-        self.push(end, CHUNK, trainer, trainer.stamp)
+        self.push(trainer.boundaries[-1], CHUNK, trainer, trainer.stamp)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 

@@ -99,14 +99,15 @@ class Rollouter:
         self._progress = 0.0
         self._time = now
 
-    def advance(self, now: float) -> None:
-        """Generate until `now`."""
-        active = len(self._queue)
+    def advance(self, now: float) -> float:
+        """Generate until `now`; the tokens by which each active sequence has grown since the last call."""
+        active, step = len(self._queue), 0.0
         if active:
             step = (now - self._time) * self.rate / (active + self.half)
             self._progress += step
             self.generated += active * step
         self._time = now
+        return step
 
     def next_end(self) -> float:
         """When the next sequence ends if nothing else happens."""

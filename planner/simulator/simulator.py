@@ -214,7 +214,7 @@ class Simulator(Fleet):
             case act.LoadWeights(device=device, version=version):
                 replica = self._touched(device)
                 replica.version, replica.view = version, None
-                replica.rate = self.rate(device, version)
+                replica.rate = self.speeds.rate(device, version)
             case act.TakeGroups(group_ids=ids):
                 world.take(ids)
             case act.TrainChunk(device=device, group_ids=ids):

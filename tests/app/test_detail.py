@@ -184,20 +184,26 @@ def make_devices(rollout: int, train: int, per_node: int = 8) -> list[DeviceRow]
     ]
 
 
-def test_up_to_64_devices_have_a_row_each_rollout_first() -> None:
-    rows = detail.chart_rows(make_devices(60, 4)[::-1])
-    assert len(rows) == 64
-    assert (rows[0].label, rows[-1].label) == ("device 0 · rollout", "device 63 · train")
+def test_up_to_256_devices_have_a_row_each_rollout_first() -> None:
+    rows = detail.chart_rows(make_devices(192, 64)[::-1])
+    assert len(rows) == 256
+    assert (rows[0].label, rows[-1].label) == ("device 0 · rollout", "device 255 · train")
+    assert [row.pool for row in rows] == ["rollout"] * 192 + ["train"] * 64
+    assert (rows[0].tick, rows[-1].tick) == ("device 0", "device 255")
+
+
+def test_the_row_of_an_emulated_device_says_so() -> None:
+    assert detail.chart_rows(make_devices(1, 1), emulated=True)[0].label == "EMULATED device 0 · rollout"
 
 
 def test_more_devices_are_grouped_by_node_and_a_group_opens() -> None:
-    devices = make_devices(60, 12)
+    devices = make_devices(200, 72)
     rows = detail.chart_rows(devices)
     assert [r.label for r in rows][:2] == ["node0 (8)", "node1 (8)"]
-    assert sorted(d for r in rows for d in r.devices) == list(range(72))
+    assert sorted(d for r in rows for d in r.devices) == list(range(272))
     assert [r.devices for r in detail.chart_rows(devices, opened="node:node0")] == [(d,) for d in range(8)]
 
 
 def test_more_than_64_nodes_are_grouped_by_pool() -> None:
-    rows = detail.chart_rows(make_devices(60, 12, per_node=1))
-    assert [(r.label, len(r.devices)) for r in rows] == [("rollout (60)", 60), ("train (12)", 12)]
+    rows = detail.chart_rows(make_devices(200, 72, per_node=1))
+    assert [(r.label, len(r.devices)) for r in rows] == [("rollout (200)", 200), ("train (72)", 72)]

@@ -14,6 +14,7 @@ from app.detail import NO_DATA, Plan, Row
 from app.figures.bubbles import bubble_heatmap, causes, causes_by_run
 from app.figures.learning import MAX_POINTS, learning, smooth, thin
 from app.figures.timeline import CODES, timeline
+from app.modelled import Pace
 from storage.records import Command, EvalRow, StepRow
 from storage.words import COLUMNS
 
@@ -113,7 +114,48 @@ def test_an_unchanged_window_gives_an_identical_figure() -> None:
     assert drawn([[ROLLOUT] * 4, [CAP] * 4]) == drawn([[ROLLOUT] * 4, [CAP] * 4])
 
 
-@pytest.mark.parametrize("rows", [2, 32, 64])
+def pool_rows(rollout: int, train: int) -> list[Row]:
+    return [
+        Row(label=f"device {d}", devices=(d,), key=f"device:{d}", pool="rollout" if d < rollout else "train")
+        for d in range(rollout + train)
+    ]
+
+
+@pytest.mark.parametrize(("rollout", "train"), [(1, 1), (8, 8), (16, 16), (45, 19), (128, 128), (253, 3)])
+def test_no_two_labels_of_rows_touch_and_each_pool_is_named_beside_its_rows(rollout: int, train: int) -> None:
+    rows = pool_rows(rollout, train)
+    codes = np.full((len(rows), 4), ROLLOUT, np.uint8)
+    for figure, around_px in (
+        (timeline(codes, rows, PLAN, window=(T0, T0 + 8), clock=CLOCK), 58),
+        (bubble_heatmap(np.zeros((len(rows), 4)), rows, PLAN, clock=CLOCK), 44),
+    ):
+        layout = figure.layout
+        row_px = (layout.height - around_px) / len(rows)
+        ticks = list(layout.yaxis.tickvals)
+        assert ticks[0] == 0
+        assert min(np.diff(ticks), default=99) * row_px >= 12
+        assert [(a.text, a.y) for a in layout.annotations] == [
+            ("<b>rollout</b>", (rollout - 1) / 2),
+            ("<b>train</b>", rollout + (train - 1) / 2),
+        ]
+        assert [s.y0 for s in layout.shapes] == [rollout - 0.5]
+
+
+def test_without_pools_nothing_is_named_beside_the_rows() -> None:
+    rows = [Row(label=f"device {d}", devices=(d,), key=f"device:{d}") for d in range(4)]
+    layout = timeline(np.ones((4, 4), np.uint8), rows, PLAN, window=(T0, T0 + 8), clock=CLOCK).layout
+    assert (len(layout.annotations), len(layout.shapes)) == (0, 0)
+
+
+def test_a_step_of_emulated_devices_tells_its_modelled_time() -> None:
+    spec = drawn([[ROLLOUT] * 4] * 2, steps=[make_step(3)], pace=Pace(scale=0.02))
+    marks = next(trace for trace in spec["data"] if trace["name"] == "step")
+    # 3 s here, 50 times as many there
+    assert marks["text"][0].startswith("step 3 · 150.0 s, modelled")
+    assert marks["text"][0].endswith("EMULATED")
+
+
+@pytest.mark.parametrize("rows", [2, 32, 64, 256])
 def test_rows_stay_visible_and_the_chart_stays_on_the_screen(rows: int) -> None:
     many = [Row(label=str(i), devices=(i,), key=f"device:{i}") for i in range(rows)]
     figure = timeline(np.ones((rows, 4), np.uint8), many, PLAN, window=(T0, T0 + 8), clock=CLOCK)

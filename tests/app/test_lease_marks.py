@@ -13,6 +13,7 @@ from app.detail import Plan, Row
 from app.figures.lease_marks import LIFT, LeaseMarks, lease_marks
 from app.figures.timeline import timeline
 from app.lending import MAX_LEASE_MARKS
+from app.modelled import Pace
 from storage.words import COLUMNS
 from tests.app.fake_lending import make_lease
 
@@ -37,16 +38,28 @@ def test_a_lease_is_marked_where_it_was_granted_and_where_its_device_came_home()
     assert (lent["x"], lent["y"]) == ([(T0 + 3601) * 1000], [2 - LIFT])
     assert (home["x"], home["y"]) == ([(T0 + 3605) * 1000], [2 + LIFT])
     assert lent["marker"]["symbol"] != home["marker"]["symbol"]
-    assert lent["text"][0].startswith("<b>lease 1</b> · trainer's devices generate<br>lent ")
+    assert lent["text"][0].startswith("<b>lease 1</b> · trainer's devices generate: 2<br>lent ")
     assert "12 groups are missing." in lent["text"][0]
     assert "after 4.0 s<br>delivered 3.5 groups, 4,200 tokens · won 0.50 s" in home["text"][0]
 
 
-def test_a_block_is_marked_on_each_of_its_rows_once() -> None:
+def test_a_block_has_one_mark_in_the_middle_of_its_rows() -> None:
     lease = {"devices": [0, 1, 2], "granted_at": T0 + 1, "released_at": None}
-    assert by_name(marked(lease))["lent"]["y"] == [0 - LIFT, 1 - LIFT, 2 - LIFT]
+    lent = by_name(marked(lease))["lent"]
+    assert lent["y"] == [1 - LIFT]
+    assert ": 0–2<br>" in lent["text"][0]
     grouped = [Row(label="node0", devices=(0, 1), key="node:0"), Row(label="node1", devices=(2, 3), key="node:1")]
-    assert by_name(marked(lease, rows=grouped))["lent"]["y"] == [0 - LIFT, 1 - LIFT]
+    assert by_name(marked(lease, rows=grouped))["lent"]["y"] == [0.5 - LIFT]
+
+
+def test_the_mark_of_an_emulated_lease_is_in_modelled_seconds_and_says_so() -> None:
+    lease = make_lease(granted_at=T0 + 1, released_at=T0 + 3, measured_gain_s=25.0)
+    marks = lease_marks([lease], ROWS, WINDOW, CLOCK, Pace(scale=0.02))
+    home = by_name(marks)["home again"]["text"][0]
+    # two seconds here are a hundred of the devices that are stood for
+    assert "after 1 min 40 s, modelled<br>" in home
+    assert "won 25.00 s, modelled<br>EMULATED" in home
+    assert by_name(marks)["lent"]["text"][0].endswith("<br>EMULATED")
 
 
 def test_only_marks_inside_the_window_and_of_shown_devices_are_drawn() -> None:
@@ -99,7 +112,7 @@ def test_the_timeline_draws_marks_and_auxiliary_work_and_names_both() -> None:
     assert [trace.name for trace in figure.data if trace.type == "scatter"] == ["lent", "home again"]
 
 
-@pytest.mark.parametrize(("rows", "size"), [(2, 9), (16, 9), (32, 7), (64, 7)])
+@pytest.mark.parametrize(("rows", "size"), [(2, 9), (16, 9), (32, 7), (64, 7), (256, 5)])
 def test_marks_do_not_outgrow_thin_rows(rows: int, size: int) -> None:
     many = [Row(label=str(d), devices=(d,), key=f"device:{d}") for d in range(rows)]
     assert marked({"devices": [1], "granted_at": T0 + 1}, rows=many).traces[0]["marker"]["size"] == size

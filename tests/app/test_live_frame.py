@@ -98,10 +98,10 @@ def test_a_run_that_waits_has_a_frame_without_device_time(tmp_path: Path) -> Non
 
 
 def test_many_devices_are_read_as_groups_and_sums_stay_exact(tmp_path: Path) -> None:
-    frame = frame_of(write_folder(tmp_path, steps=12, pools=(80, 48)))
-    assert len(frame.rows) == 16
+    frame = frame_of(write_folder(tmp_path, steps=12, pools=(200, 72)))
+    assert len(frame.rows) == 34
     one = frame_of(
-        write_folder(tmp_path / "one", steps=12, pools=(80, 48)), view=View(window_s=300.0, opened="node:node3")
+        write_folder(tmp_path / "one", steps=12, pools=(200, 72)), view=View(window_s=300.0, opened="node:node3")
     )
     assert [r.devices for r in one.rows] == [(d,) for d in range(24, 32)]
     # 38 s of start-up and 12 steps of 4 s

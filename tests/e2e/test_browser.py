@@ -274,6 +274,43 @@ def test_an_operator_launches_watches_zooms_steers_and_stops_a_real_job(service,
     expect(page.locator(".st-key-lost_by_run")).to_be_visible()
 
 
+def test_one_click_shows_emulated_devices_while_a_real_job_goes_on(service, page, tmp_path):
+    real = launch(page, service)
+    wait_ticks(page, "timeline", 1)
+    page.locator(".st-key-switch_runs").get_by_role("button", name="Run 16 emulated devices").click()
+    page.wait_for_url(re.compile(r"run=emulated_16-"))
+    match = re.search(r"run=([^&]+)", page.url)
+    assert match is not None
+    emulated = match[1]
+    expect(page.locator(".st-key-status_line")).to_contain_text("EMULATED · 50 times faster")
+    expect(page.locator(".st-key-learns_nothing")).to_be_visible()
+    expect(page.locator(".st-key-one_click")).to_have_count(0)
+
+    def steps(run_id: str) -> int:
+        return int(service.sql("SELECT coalesce(steps, 0) FROM runs WHERE run_id = ?", run_id)[0][0])
+
+    before = steps(real)
+    wait_for("steps of both runs", lambda: steps(emulated) >= 5 and steps(real) > before)
+    wait_ticks(page, "timeline", 2)
+    # what is shown is fifty times slower than what happened here; the page may be a step behind
+    wait_for(
+        "modelled tokens/s",
+        lambda: (
+            shown_numbers(page).get("tokens")
+            == pytest.approx(numbers_from_sql(service, emulated)["tokens"] * 0.02, rel=0.1)
+        ),
+    )
+    page.screenshot(path=tmp_path / "emulated.png", full_page=True)
+
+    # back to the real one, which never stopped
+    page.locator(f".st-key-switch_{real} button").first.click()
+    page.wait_for_url(re.compile(f"run={real}"))
+    expect(page.locator(".st-key-status_line")).not_to_contain_text("EMULATED")
+    page.locator(".st-key-control_stop button").first.click()
+    page.locator(".st-key-control_stop_confirm button").click()
+    expect(page.locator(".st-key-status_line")).to_contain_text(re.compile("stopped", re.IGNORECASE))
+
+
 def test_a_killed_engine_comes_back_beside_the_page(service):
     life = service.sql("SELECT engine_id, pid FROM engine ORDER BY started_at DESC LIMIT 1")[0]
     os.kill(life[1], signal.SIGKILL)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.config import check_job
+from engine.layout import Layout
 from engine.run.lending import Lending, LiveLease
 from engine.worker import messages as msg
 from planner.policy import actions as act
@@ -35,7 +37,7 @@ class Lent:
         self.lending = Lending(
             run_id="run",
             arm=arm,
-            homes={0: "rollout", 1: "rollout", 2: "train", 3: "train"},
+            blocks=Layout.of(check_job({"devices": {"partition": "2:2"}, "schedule": {"arm": "bidirectional"}})).blocks,
             now=0.0,
             write=self.rows.append,
         )

@@ -23,6 +23,7 @@ from tests.storage.builders import RUN, T0
 ROOT = Path(__file__).resolve().parents[2]
 
 COMMANDS = (
+    "bench",
     "run",
     "launch",
     "control",
@@ -38,7 +39,7 @@ COMMANDS = (
 )
 """Those that the contract documents and this version has."""
 
-SIMULATED = str(ROOT / "jobs" / "simulated_16.yaml")
+SIMULATED = str(ROOT / "jobs" / "emulated_16.yaml")
 
 FILES = {
     "good.yaml": "name: good\nschedule: {staleness: 0.5}",
@@ -170,8 +171,16 @@ def test_no_command_shows_the_commands(arguments: tuple[str, ...], call: Call) -
             id="unknown data set",
         ),
         pytest.param("run large.yaml", "large.yaml: devices: the job takes 80 devices", id="machine"),
-        pytest.param(f"run {SIMULATED} --dry-run", "devices.kind: device kind 'emulated' does not run yet", id="run"),
-        pytest.param(f"launch {SIMULATED}", "devices.kind: device kind 'emulated' does not run yet", id="kind"),
+        pytest.param(
+            "run good.yaml --set devices.kind=cuda",
+            "good.yaml: devices.kind: device kind 'cuda' does not run yet; available: cpu, emulated",
+            id="kind",
+        ),
+        pytest.param(
+            f"launch {SIMULATED} --set profile=null",
+            f"{SIMULATED}: profile: is needed: emulated devices obey its speeds and costs",
+            id="emulated without speeds",
+        ),
         pytest.param("plan good.yaml", "good.yaml: profile: is needed to plan or simulate: add", id="plan blindly"),
         pytest.param("simulate good.yaml", "good.yaml: profile: is needed to plan or simulate: add", id="simulate it"),
         pytest.param("plan unknown.yaml", "unknown.yaml: algoritm: unknown key", id="plan an unknown key"),
@@ -348,7 +357,7 @@ def test_plan_as_json_is_one_document_with_the_fields_of_the_contract(call: Call
 def test_simulate_says_plainly_that_nothing_ran(call: Call, data: DataDir) -> None:
     called = call("simulate", SIMULATED, "--set", "algorithm.steps=4")
     assert (called.code, called.err) == (0, "")
-    assert called.out.startswith("simulated_16: SIMULATED on a virtual clock, no device ran")
+    assert called.out.startswith("emulated_16: SIMULATED on a virtual clock, no device ran")
     assert "leases train_on_rollout" in called.out
     assert not data.root.exists()
 

@@ -125,7 +125,7 @@ def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
             "schedule.consume: input should be 'stream' or 'whole_batch', got 'later'",
             id="consume",
         ),
-        pytest.param("devices: {kind: tpu}", "devices.kind: must be one of cpu, cuda, emulated, got 'tpu'", id="tpu"),
+        pytest.param("devices: {kind: tpu}", "devices.kind: must be one of cpu, emulated, cuda, got 'tpu'", id="tpu"),
         pytest.param(
             "devices: {train_replica_size: 0}",
             "devices.train_replica_size: input should be greater than or equal to 1, got 0",
@@ -148,6 +148,16 @@ def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
         ),
         pytest.param(
             "model: {source: builtin:big}", "model.source: must be one of builtin:tiny, got 'builtin:big'", id="model"
+        ),
+        pytest.param(
+            "model: {size: {hidden: 100, heads: 8}}",
+            "model.size: hidden 100 must be a multiple of twice the 8 heads",
+            id="a head whose dimensions make no pairs",
+        ),
+        pytest.param(
+            "model: {size: {layers: 0}}",
+            "model.size.layers: input should be greater than or equal to 1, got 0",
+            id="a model without layers",
         ),
         pytest.param(
             "task: {source: jsonl:data}",
@@ -285,6 +295,11 @@ def test_an_unknown_key_names_its_path_and_the_nearest_known_key(text: str, line
             "model: {warm_start: {steps: 5}}",
             "model.warm_start.worked_only_steps 460 is more than model.warm_start.steps 5",
             id="warm start",
+        ),
+        pytest.param(
+            "model: {source: models/mine, size: {layers: 4}}",
+            "model: size shapes the built-in model, and source 'models/mine' has its own; leave size out",
+            id="the size of a folder's model",
         ),
         pytest.param(
             "task: {epochs: 1, items: 10}",

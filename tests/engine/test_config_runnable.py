@@ -22,6 +22,11 @@ profile:
 """
 
 
+def emulated(devices: str, *, arm: str = "bidirectional", schedule: str = "") -> str:
+    """A job with a profile on emulated devices."""
+    return f"{PROFILE}\ndevices: {{kind: emulated, {devices}}}\nschedule: {{arm: {arm}{schedule}}}"
+
+
 def refused(text: str) -> str:
     """The one line that says why a valid job is not run."""
     job = parse_job(text)
@@ -37,6 +42,15 @@ def test_every_arm_runs_live(arm: str) -> None:
     check_runnable(parse_job(f"schedule: {{arm: {arm}}}"))
 
 
+@pytest.mark.parametrize("arm", ARMS)
+def test_every_arm_runs_on_emulated_devices(arm: str) -> None:
+    check_runnable(parse_job(emulated("count: 16, train_replica_size: 4", arm=arm)))
+
+
+def test_pools_that_lend_nothing_need_no_whole_blocks() -> None:
+    check_runnable(parse_job(emulated("partition: 3:8, train_replica_size: 4", arm="no_borrow")))
+
+
 def test_a_profile_is_what_a_live_run_starts_from() -> None:
     check_runnable(parse_job(PROFILE))
 
@@ -45,12 +59,44 @@ def test_a_profile_is_what_a_live_run_starts_from() -> None:
     ("text", "line"),
     [
         pytest.param(
-            "devices: {kind: cuda}", "devices.kind: device kind 'cuda' does not run yet; available: cpu", id="cuda"
+            "devices: {kind: cuda}",
+            "devices.kind: device kind 'cuda' does not run yet; available: cpu, emulated",
+            id="cuda",
         ),
         pytest.param(
-            "devices: {kind: emulated}",
-            "devices.kind: device kind 'emulated' does not run yet; available: cpu",
-            id="emulated",
+            "devices: {kind: emulated, count: 16}",
+            "profile: is needed: emulated devices obey its speeds and costs, as in jobs/emulated_16.yaml",
+            id="emulated without speeds",
+        ),
+        pytest.param(
+            emulated("count: auto"),
+            "devices.count: must be a number for emulated devices, such as 16: auto means cores; got 'auto'",
+            id="no number of emulated devices",
+        ),
+        pytest.param(
+            emulated("partition: 3:8, train_replica_size: 4"),
+            "devices.partition: its 3 rollout devices are not whole blocks of 4, to be lent; got '3:8'",
+            id="blocks that cannot be lent",
+        ),
+        pytest.param(
+            emulated("partition: 3:6, train_replica_size: 4", arm="no_borrow"),
+            "devices.partition: its 6 train devices are not whole replicas of 4; got '3:6'",
+            id="half a replica",
+        ),
+        pytest.param(
+            emulated("count: 10, train_replica_size: 4", arm="colocated"),
+            "devices.count: must be a multiple of the train replica size 4, got 10",
+            id="half a unit without pools",
+        ),
+        pytest.param(
+            emulated("count: 12, train_replica_size: 4, rollout_replica_size: 3", arm="colocated"),
+            "devices.train_replica_size: must be a multiple of the rollout replica size 3 for arm colocated, got 4",
+            id="replicas that fit no unit",
+        ),
+        pytest.param(
+            emulated("count: 8", schedule=", deterministic: true"),
+            "schedule.deterministic: true has no meaning for emulated devices, which learn nothing",
+            id="deterministic",
         ),
         pytest.param(
             "devices: {train_replica_size: 4}",

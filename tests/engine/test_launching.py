@@ -52,6 +52,19 @@ def test_a_job_becomes_the_row_of_a_queued_run(data: DataDir) -> None:
     assert (row.base_dir, parse_job(row.job)) == ("/jobs", launch.job)
 
 
+def test_a_run_of_a_comparison_says_so_in_its_row_and_another_does_not(data: DataDir) -> None:
+    part = {"id": "bench-1", "label": "no_borrow:stream", "repeat": 2, "plan": {"repeats": 3}}
+    row = RunRow(run_id="run", **launching.columns(prepare(data, {"job": JOB, "comparison": part})))
+    assert (row.comparison, row.comparison_label, row.comparison_repeat, row.comparison_plan) == (
+        "bench-1",
+        "no_borrow:stream",
+        2,
+        {"repeats": 3},
+    )
+    alone = RunRow(run_id="run", **launching.columns(prepare(data, {"job": JOB})))
+    assert (alone.comparison, alone.comparison_label, alone.comparison_repeat) == (None, None, None)
+
+
 def test_a_colocated_run_has_no_partition_and_no_staleness(data: DataDir) -> None:
     columns = launching.columns(prepare(data, {"job": "schedule: {arm: colocated, staleness: 2}"}))
     assert (columns["partition"], columns["staleness"]) == (None, 0.0)
@@ -65,11 +78,16 @@ def test_a_colocated_run_has_no_partition_and_no_staleness(data: DataDir) -> Non
         pytest.param({"job": "seed: -1"}, "job: seed: input should be greater than or equal to 0, got -1", id="value"),
         pytest.param({"job": "a: ["}, "job: line 1, column 5: not YAML", id="no yaml"),
         pytest.param(
-            {"job": "devices: {kind: emulated}"},
-            "job: devices.kind: device kind 'emulated' does not run yet; available: cpu",
-            id="devices that are only simulated",
+            {"job": "devices: {kind: cuda}"},
+            "job: devices.kind: device kind 'cuda' does not run yet; available: cpu, emulated",
+            id="devices that do not run yet",
         ),
         pytest.param({"job": "devices: {partition: 2:1}"}, "job: devices: the job takes 3 devices", id="machine"),
+        pytest.param(
+            {"job": JOB, "comparison": {"id": "c"}},
+            "comparison must be a mapping with id, label, repeat and plan, got {'id': 'c'}",
+            id="half a comparison",
+        ),
         pytest.param({"job": JOB, "resume": "gone"}, "resume: run 'gone' is not known", id="unknown parent"),
         pytest.param(
             {"job": "model: {source: /elsewhere/model}"},

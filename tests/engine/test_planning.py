@@ -14,7 +14,7 @@ from engine.planning import Known, plan_job
 from planner.partitions import plan_profile
 from planner.profile_models import models_of
 
-SIMULATED = Path(__file__).resolve().parents[2] / "jobs" / "simulated_16.yaml"
+SIMULATED = Path(__file__).resolve().parents[2] / "jobs" / "emulated_16.yaml"
 
 CANDIDATE = {
     "rollout_devices",
@@ -33,7 +33,7 @@ CANDIDATE = {
 
 def make_job(*settings: str) -> Job:
     """The shipped job with some values set."""
-    return load_job(SIMULATED, list(settings))
+    return load_job(SIMULATED, ["algorithm.prompts_per_step=64", "algorithm.steps=14", *settings])
 
 
 def document(*settings: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def test_many_devices_are_planned_and_too_many_refused() -> None:
         pytest.param(
             ["profile=null"],
             "profile: is needed to plan or simulate: add the speeds and costs rollout, train, optimizer_s, "
-            "weight_sync_s, switch, response_tokens and prompt_tokens, as in jobs/simulated_16.yaml, or measure them "
+            "weight_sync_s, switch, response_tokens and prompt_tokens, as in jobs/emulated_16.yaml, or measure them "
             "with: bidirl calibrate JOB.yaml",
             id="no profile",
         ),

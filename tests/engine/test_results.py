@@ -13,7 +13,7 @@ from storage import words
 from storage.reader import TelemetryReader
 from storage.records import DeviceRow, EvalRow, Span, StepRow
 from storage.writer import TelemetryWriter
-from tests.storage.builders import RUN, T0, make_step
+from tests.storage.builders import RUN, T0, make_span, make_step
 
 FIELDS = {
     "run_id",
@@ -212,6 +212,13 @@ def test_idle_time_counts_from_the_first_possible_rollout_to_the_last_step(store
     assert idle["fraction"] == pytest.approx(15 / 40)
     assert idle["by_cause"] == pytest.approx({"staleness_cap": 5 / 40, "waiting_for_groups": 10 / 40})
     assert result["utilisation"] == pytest.approx(25 / 40)
+    # 15 s of rollout and 10 s of training for 2 x 300 tokens
+    assert result["work"] == {
+        "rollout_s_per_1000_tokens": pytest.approx(25.0),
+        "train_s_per_1000_tokens": pytest.approx(10 / 0.6),
+        "ratio": pytest.approx(1.5),
+        "larger": "rollout",
+    }
     # 8 groups: the RollPool would make 8/15 a second, the TrainPool 8/10; it waits 1 - (8/15)/(8/10) = 1/3 of its time
     assert idle["structural_fraction"] == pytest.approx((1 / 3) / 2)
     assert idle["residual_fraction"] == pytest.approx(15 / 40 - 1 / 6)
@@ -231,3 +238,48 @@ def test_switch_times_are_medians_and_belong_to_runs_without_pools(store: Store)
     assert (switch["in_s"], switch["out_s"]) == (pytest.approx(0.4), pytest.approx(0.1))
     assert switch["grad_s"] is None
     assert store.build()["partition"] is None
+
+
+def test_a_run_of_a_comparison_says_which_part_of_it_it_is(store: Store) -> None:
+    assert store.build()["comparison"] is None
+    store.run(comparison="bench-1", comparison_label="no_borrow:stream", comparison_repeat=2)
+    assert store.build()["comparison"] == {"id": "bench-1", "label": "no_borrow:stream", "repeat": 2}
+
+
+def test_a_ratio_to_the_bound_needs_a_bound(store: Store) -> None:
+    train(store, *[{}] * 4)
+    store.writer.devices(RUN, [DeviceRow(device=d, node="local", pool=pool) for d, pool in enumerate(words.POOLS)])
+    assert store.build()["bound_ratio"] is None
+    # 30 tokens/s, where two devices at 0.05 device-seconds a token would make 40
+    assert store.build(bound_s_per_token=0.05)["bound_ratio"] == pytest.approx(0.75)
+
+
+def test_the_bound_is_the_least_work_of_any_run_of_the_job_its_own_included(store: Store) -> None:
+    train(store, *[{}] * 4)
+    store.writer.devices(RUN, [DeviceRow(device=d, node="local", pool=pool) for d, pool in enumerate(words.POOLS)])
+    for device, kind in enumerate(("rollout", "train")):
+        span = Span(run_id=RUN, device=device, t0=T0 + 20, t1=T0 + 50, kind=kind, role="primary", cpu_s=None)
+        store.writer.spans([span])
+    # 60 device-seconds for 1200 tokens, where two devices made 30 tokens/s
+    own = 60 / 1200
+    assert store.build()["bound_ratio"] == pytest.approx(30 * own / 2)
+    assert store.build(bound_s_per_token=2 * own)["bound_ratio"] == pytest.approx(30 * own / 2)
+    assert store.build(bound_s_per_token=own / 2)["bound_ratio"] == pytest.approx(30 * own / 4)
+
+
+def test_an_emulated_run_is_told_in_the_seconds_that_its_devices_stand_for(store: Store) -> None:
+    train(store, *[{}] * 4)
+    store.writer.devices(RUN, [DeviceRow(device=0, node="emulated node 0", pool="rollout")])
+    store.writer.spans([make_span(20, 30, kind="rollout", role="primary")])
+    here = store.build()
+    store.run(kind="emulated", time_scale=0.1)
+    there = store.build()
+    assert (here["time_scale"], there["time_scale"]) == (None, 0.1)
+    for name in ("wall_s", "warm_up_s"):
+        assert there[name] == pytest.approx(10 * here[name])
+    assert there["step_s"] == pytest.approx([10 * seconds for seconds in here["step_s"]])
+    assert there["throughput_tokens_per_s"] == pytest.approx(here["throughput_tokens_per_s"] / 10)
+    work, modelled = here["work"], there["work"]
+    assert modelled["rollout_s_per_1000_tokens"] == pytest.approx(10 * work["rollout_s_per_1000_tokens"])
+    for name in ("idle", "utilisation", "bound_ratio", "tokens", "lag"):
+        assert there[name] == here[name]

@@ -22,6 +22,7 @@ from storage.writer import TelemetryWriter
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = load_job(ROOT / "jobs" / "demo.yaml")
+EMULATED = load_job(ROOT / "jobs" / "emulated_16.yaml", ["devices.partition=auto"])
 
 
 class SilentWorkers:
@@ -116,6 +117,18 @@ def test_the_oldest_queued_run_takes_the_devices_and_the_next_one_waits(served: 
     assert served.workers.started == [ids[0]]
     states = {run.run_id: run.state for run in served.runs()}
     assert states == {ids[0]: "interrupted", ids[1]: "queued"}
+
+
+def test_emulated_devices_need_no_core_and_run_beside_real_ones_on_the_split_of_the_planner(served: Served) -> None:
+    served.launch()
+    emulated = served.launch(job=dump_job(EMULATED))
+    served.passes(3)
+    row = served.mailbox.get(emulated)
+    assert row.result is not None, row.answer
+    run = next(run for run in served.runs() if run.run_id == row.result["run_id"])
+    assert served.workers.started[-1] == run.run_id
+    assert len(served.workers.started) == 2
+    assert (run.kind, run.time_scale, run.partition) == ("emulated", 0.02, "8:8")
 
 
 @pytest.mark.parametrize(

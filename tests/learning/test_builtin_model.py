@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.config import TaskConfig
+from engine.config import SizeConfig, TaskConfig
 from engine.learning.builtin_model import bare_answer, build_model, build_tokenizer, check_task, worked_answer
 from engine.learning.prompts import decode_response, encode_continuation, encode_prompt
 from engine.learning.tasks import ReasoningGymTask
@@ -19,6 +19,17 @@ def test_the_model_has_the_size_it_is_known_for():
     tokenizer = build_tokenizer()
     assert len(tokenizer) == 409
     assert parameter_count(build_model(tokenizer, seed=0)) == 261_600
+
+
+def test_the_size_is_what_the_job_says():
+    tokenizer = build_tokenizer()
+    size = SizeConfig(hidden=16, layers=3, heads=2, feed_forward=24)
+    # embedding 416 x 16, tied; a layer: 4 x 16^2 of attention, 3 x 16 x 24 of feed-forward, two norms; one norm more
+    assert parameter_count(build_model(tokenizer, seed=0, size=size)) == 416 * 16 + 3 * (1024 + 1152 + 32) + 16
+    assert (
+        flatten(build_model(tokenizer, seed=1, size=SizeConfig())).tobytes()
+        == flatten(build_model(tokenizer, seed=1)).tobytes()
+    )
 
 
 def test_weights_come_from_the_seed_and_leave_the_random_state_alone():

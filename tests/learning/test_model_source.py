@@ -18,8 +18,11 @@ from tests.learning.builders import make_model, make_tokenizer
 TASK = TaskConfig(params={"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 1}, items=100)
 
 
-def load(cache_dir, *, source: str = "builtin:tiny", steps: int = 3, seed: int = 1, held_out: int = 5, **callbacks):
-    config = ModelConfig(source=source, warm_start=WarmStartConfig(steps=steps, worked_only_steps=2, batch=4))
+def load(
+    cache_dir, *, source: str = "builtin:tiny", steps: int = 3, seed: int = 1, held_out: int = 5, size=None, **callbacks
+):
+    warm = WarmStartConfig(steps=steps, worked_only_steps=2, batch=4)
+    config = ModelConfig(source=source, size=size or {}, warm_start=warm)
     task = ReasoningGymTask(TASK, seed=seed, held_out_items=held_out)
     return load_model(config, task=task, task_config=TASK, seed=seed, cache_dir=cache_dir, **callbacks)
 
@@ -45,7 +48,11 @@ def test_the_warm_start_is_the_same_wherever_it_is_made(tmp_path):
     assert bits(load(tmp_path / "a")) == bits(load(tmp_path / "b"))
 
 
-@pytest.mark.parametrize("change", [{"seed": 2}, {"steps": 2}, {"held_out": 6}], ids=lambda change: next(iter(change)))
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 2}, {"steps": 2}, {"held_out": 6}, {"size": {"feed_forward": 64}}],
+    ids=lambda change: next(iter(change)),
+)
 def test_other_inputs_are_other_cache_entries(change, tmp_path):
     load(tmp_path)
     assert "made and kept" in load(tmp_path, **change).notes[0]

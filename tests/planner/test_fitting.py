@@ -18,7 +18,6 @@ from planner.fitting import (
     Sample,
     errors_of,
     fit,
-    student_t,
 )
 from planner.stage_model import StageModel
 
@@ -195,11 +194,6 @@ def test_no_work_takes_no_time_and_no_replica_for_ever_with_certainty() -> None:
     fitted = fit(measured(0, 20), 1.0)
     assert fitted.interval(0, 2) == (0.0, 0.0)
     assert fitted.interval(8, 0) == (math.inf, math.inf)
-
-
-@pytest.mark.parametrize(("degrees", "quantile"), [(2, 2.920), (3, 2.353), (5, 2.015), (10, 1.812), (100, 1.660)])
-def test_student_t_agrees_with_the_printed_table(degrees: float, quantile: float) -> None:
-    assert student_t(0.95, degrees) == pytest.approx(quantile, rel=0.013)
 
 
 # -- with a prior -----------------------------------------------------------------------------------------------------

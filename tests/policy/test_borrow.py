@@ -670,6 +670,12 @@ def test_a_lease_of_trainers_ends_when_no_chunk_is_left_for_them(arm: str) -> No
 def test_a_lease_of_trainers_ends_when_they_are_idle_and_groups_may_be_started() -> None:
     filling = {"step": make_step(taken=((0, bound(0)),) * 2, trained=2), "started": B - 1}
     assert ends(lent_rollout("bidirectional", **filling)) == [(1, False)]
+    # one that is about to end its chunk goes home then, instead of being handed another one
+    working = {"busy": "chunk", "chunks": 1, "ahead_at": 3.0}
+    state = lent_rollout(
+        "bidirectional", **filling, chunks_ahead=2, train=(trainer(1, **working), trainer(2), trainer(3))
+    )
+    assert (ends(state, now=2.9), ends(state, now=3.0)) == ([], [(1, False)])
     busy = (trainer(1, busy="chunk", chunks=1), trainer(2), trainer(3))
     assert ends(lent_rollout("bidirectional", **filling, train=busy)) == []
     assert ends(lent_rollout("bidirectional", **filling | {"started": B})) == []

@@ -136,6 +136,11 @@ def trainer_state(**overrides: Any) -> State:
             id="one chunk ahead",
         ),
         pytest.param(
+            trainer_state(step=full_step(queue=(3, 4)), train=(make_train(busy="chunk", chunks=1, ahead_at=1e9),)),
+            [],
+            id="none ahead before it is about to need one",
+        ),
+        pytest.param(
             trainer_state(step=full_step(queue=(3, 4)), train=(make_train(busy="chunk", chunks=2),)), [], id="not two"
         ),
         pytest.param(

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from planner.policy.guard import MIN_LEASES, OFF_S, T90, WINDOW_LEASES, Guard, is_off, observe, upper_bound
+from planner.intervals import upper_bound
+from planner.policy.guard import CONFIDENCE, MIN_LEASES, OFF_S, WINDOW_LEASES, Guard, is_off, observe
 
 
 def observed(gains_s: Iterable[float], guard: Guard | None = None, now: float = 0.0) -> Guard:
@@ -83,7 +84,7 @@ TRIALS = 3000
 def test_noise_without_a_mean_is_taken_for_a_loss_in_one_test_of_ten(leases: int) -> None:
     """Independent windows of normal gains; the share has a standard error of sqrt(0.1 * 0.9 / 3000) = 0.55%."""
     rng = random.Random(leases)
-    alarms = sum(upper_bound(tuple(rng.gauss(0, 3) for _ in range(leases))) < 0 for _ in range(TRIALS))
+    alarms = sum(upper_bound([rng.gauss(0, 3) for _ in range(leases)], CONFIDENCE) < 0 for _ in range(TRIALS))
     assert alarms / TRIALS == pytest.approx(0.1, abs=0.02)
 
 
@@ -97,19 +98,3 @@ def test_leases_that_lose_as_much_as_they_scatter_are_switched_off_within_a_wind
     rng = random.Random(2)
     found = sum(is_off(observed(rng.gauss(-3, 3) for _ in range(WINDOW_LEASES)), 0.0) for _ in range(300))
     assert found >= 295
-
-
-def t_cdf(t: float, df: int, steps: int = 200) -> float:
-    """1/2 plus the density's integral from 0 to t by Simpson's rule."""
-    scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
-    density = [scale * (1 + (t * i / steps) ** 2 / df) ** (-(df + 1) / 2) for i in range(steps + 1)]
-    return 0.5 + t / steps / 3 * (density[0] + density[-1] + 4 * sum(density[1:-1:2]) + 2 * sum(density[2:-1:2]))
-
-
-@pytest.mark.parametrize("df", sorted(T90))
-def test_the_quantiles_are_those_of_students_t(df: int) -> None:
-    assert t_cdf(T90[df], df) == pytest.approx(0.9, abs=1e-6)
-
-
-def test_there_is_a_quantile_for_every_window() -> None:
-    assert set(range(MIN_LEASES - 1, WINDOW_LEASES)) <= set(T90) == set(range(7, 32))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlite_utils import Database
 
 from storage import words
 from storage.database import SchemaTooNew, TelemetryBroken, TelemetryMissing, open_for_writing
@@ -63,6 +64,58 @@ def test_runs_come_newest_first_and_by_state(reader: TelemetryReader) -> None:
     assert reader.run("run-1") == RunRow(run_id="run-1", state="finished", created_at=T0 + 1)
     assert reader.run("nobody") is None
     assert reader.engine() is None
+
+
+def test_the_runs_of_a_comparison_come_in_their_order_and_the_comparisons_newest_first(tmp_path: Path) -> None:
+    writer = TelemetryWriter(tmp_path / "telemetry.db", clock=lambda: T0)
+    plan = {"repeats": 2, "labels": ["no_borrow", "bidirectional"]}
+    for i, (comparison, label, state) in enumerate(
+        [
+            ("first", "no_borrow", "finished"),
+            (None, None, "finished"),
+            ("first", "bidirectional", "failed"),
+            ("second", "no_borrow", "running"),
+            ("first", "bidirectional", "finished"),
+        ]
+    ):
+        writer.run(
+            f"run-{i}",
+            name="demo",
+            kind="cpu",
+            state=state,
+            created_at=T0 + i,
+            comparison=comparison,
+            comparison_label=label,
+            comparison_repeat=1 + i // 3 if comparison else None,
+            comparison_plan=plan if comparison else None,
+        )
+    writer.close()
+    with TelemetryReader(tmp_path / "telemetry.db") as reader:
+        runs = reader.comparison("first")
+        assert [(run.run_id, run.comparison_label, run.comparison_repeat) for run in runs] == [
+            ("run-0", "no_borrow", 1),
+            ("run-2", "bidirectional", 1),
+            ("run-4", "bidirectional", 2),
+        ]
+        assert runs[0].comparison_plan == plan
+        assert reader.comparison("third") == []
+        found = reader.comparisons()
+        assert [(each.comparison, each.runs, each.finished) for each in found] == [("second", 1, 0), ("first", 3, 2)]
+        assert (found[1].name, found[1].kind, found[1].created_at) == ("demo", "cpu", T0)
+        assert [each.comparison for each in reader.comparisons(limit=1)] == ["second"]
+
+
+def test_runs_of_an_older_database_belong_to_no_comparison(tmp_path: Path) -> None:
+    old = Database(tmp_path / "telemetry.db")
+    TELEMETRY.apply(old, stop_before="m005_comparisons")
+    old.table("runs").insert({"run_id": RUN, "name": "demo", "state": "finished", "created_at": T0})
+    old.close()
+    open_for_writing(tmp_path / "telemetry.db", TELEMETRY).close()
+    with TelemetryReader(tmp_path / "telemetry.db") as reader:
+        run = reader.run(RUN)
+        assert run is not None
+        assert (run.name, run.comparison, run.comparison_plan) == ("demo", None, None)
+        assert reader.comparisons() == []
 
 
 def test_steps_from_a_number_on_include_it(reader: TelemetryReader) -> None:
