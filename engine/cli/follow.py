@@ -80,14 +80,17 @@ def _draw(bar: Progress, task: TaskID, reader: TelemetryReader, run: RunRow) -> 
 
 def _figures(reader: TelemetryReader, run: RunRow, target: int) -> str:
     recent = reader.steps(run.run_id, since=max(0, (run.steps or 0) + (run.start_step or 0) - RECENT_STEPS))
-    parts = [f"step {(run.start_step or 0) + (run.steps or 0)}/{run.steps_target}"]
+    label = [] if run.time_scale is None else ["EMULATED"]
+    parts = [*label, f"step {(run.start_step or 0) + (run.steps or 0)}/{run.steps_target}"]
     if recent:
         rewards = [step.reward_mean for step in recent if step.reward_mean is not None]
-        parts.append(f"reward {sum(rewards) / len(rewards):.3f}" if rewards else "reward -")
+        if run.time_scale is None:
+            parts.append(f"reward {sum(rewards) / len(rewards):.3f}" if rewards else "reward -")
         seconds = [step.t_end - step.t_start for step in recent]
         tokens = [step.prompt_tokens + step.response_tokens for step in recent]
         rate = throughput([(0, 0), *zip(tokens, seconds, strict=True)], 0)
-        parts.append(f"{rate:,.0f} tokens/s" if rate else "- tokens/s")
+        modelled = rate * (run.time_scale or 1.0) if rate else None
+        parts.append(f"{modelled:,.0f} tokens/s" if modelled else "- tokens/s")
         now = time.time()
         idle = _idle_share(reader, run, max(run.training_at or now, now - RECENT_S), now)
         parts.append(f"idle {idle:.0%}" if idle is not None else "idle -")

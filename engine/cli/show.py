@@ -33,10 +33,20 @@ def dry_run(job: Job) -> str:
 
 def summary(result: dict[str, Any]) -> None:
     """The result as a table on stdout."""
-    table = Table(title=f"{result['run_id']}: {result['state']}", show_header=False, title_justify="left")
+    title = f"{result['run_id']}: {result['state']}"
+    if result.get("time_scale"):
+        title += f"\n{emulated(result['time_scale'])}: times and speeds are those of the devices that it stands for"
+    table = Table(title=title, show_header=False, title_justify="left")
     for name, value in _rows(result):
         table.add_row(name, value)
     console().print(table)
+
+
+def emulated(time_scale: float) -> str:
+    """The label of whatever is told of emulated devices."""
+    pace = 1 / time_scale
+    faster = "" if pace == 1 else f", {pace:g} times faster" if pace > 1 else f", {time_scale:g} times slower"
+    return f"EMULATED{faster}"
 
 
 def console() -> Console:
@@ -46,7 +56,6 @@ def console() -> Console:
 
 
 def _rows(result: dict[str, Any]) -> list[tuple[str, str]]:
-    rewards = [reward for reward in result["reward"]["per_step"] if reward is not None]
     idle = result["idle"]
     rows = [
         ("arm", f"{result['arm']}, {result['consume']}, staleness {_number(result['staleness'], 'g')}"),
@@ -54,9 +63,8 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("wall time", _seconds(result["wall_s"])),
         ("of it warm-up", _seconds(result["warm_up_s"])),
         ("throughput", f"{_number(result['throughput_tokens_per_s'], ',.0f')} tokens/s"),
-        ("reward, first 10 / last 10 steps", f"{_mean(rewards[:10])} / {_mean(rewards[-10:])}"),
-        ("held-out accuracy, first / last", _first_last(result["eval"])),
-        ("control accuracy, first / last", _first_last(result["eval_control"])),
+        *_learning(result),
+        ("of the work bound", _number(result.get("bound_ratio"), ".1%")),
         ("idle share of device time", _number(idle["fraction"], ".1%")),
         *((f"  {cause}", _number(share, ".1%")) for cause, share in idle["by_cause"].items()),
         ("lag, largest", _number(result["lag"]["max"], "d")),
@@ -70,6 +78,18 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, str]]:
     if result["error"]:
         rows.append(("error", result["error"]))
     return rows
+
+
+def _learning(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """What was learnt; nothing of devices that learn nothing."""
+    if result.get("time_scale"):
+        return []
+    rewards = [reward for reward in result["reward"]["per_step"] if reward is not None]
+    return [
+        ("reward, first 10 / last 10 steps", f"{_mean(rewards[:10])} / {_mean(rewards[-10:])}"),
+        ("held-out accuracy, first / last", _first_last(result["eval"])),
+        ("control accuracy, first / last", _first_last(result["eval_control"])),
+    ]
 
 
 def _leases(result: dict[str, Any]) -> list[tuple[str, str]]:

@@ -136,11 +136,6 @@ def trainer_state(**overrides: Any) -> State:
             id="one chunk ahead",
         ),
         pytest.param(
-            trainer_state(step=full_step(queue=(3, 4)), train=(make_train(busy="chunk", chunks=1, ahead_at=1e9),)),
-            [],
-            id="none ahead before it is about to need one",
-        ),
-        pytest.param(
             trainer_state(step=full_step(queue=(3, 4)), train=(make_train(busy="chunk", chunks=2),)), [], id="not two"
         ),
         pytest.param(
@@ -188,6 +183,12 @@ def trainer_state(**overrides: Any) -> State:
 )
 def test_trainers_take_and_train(state: State, expected: list[tuple[Any, ...]]) -> None:
     assert decided(state) == expected
+
+
+def test_a_working_trainer_is_handed_its_next_chunk_shortly_before_it_needs_it() -> None:
+    state = trainer_state(step=full_step(queue=(3, 4)), train=(make_train(busy="chunk", chunks=1, ahead_at=5.0),))
+    assert decide(state, 4.9) == []
+    assert [type(action) for action in decide(state, 5.0)] == [act.TrainChunk]
 
 
 @pytest.mark.parametrize(
