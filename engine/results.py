@@ -33,8 +33,8 @@ def build(
 ) -> dict[str, Any]:
     """The result fields of a run; `final` overrides what the database does not say yet (state, ledger, ...).
 
-    `bound_s_per_token`: the least device-seconds per token of other runs of this job; its own may be less. A result that
-    is stored already keeps the ratio that it has.
+    `bound_s_per_token`: the least device-seconds per token of other runs of this job; its own may be less. A stored
+    result keeps the ratio that it has.
     """
     if run.result is not None:
         return run.result

@@ -16,6 +16,7 @@ from engine.config import Job
 from engine.learning.stats import ChunkStats, merge
 from engine.run.groups import DataOrder, Group, Groups, StartPoint
 from engine.worker.messages import SealedGroup, ShippedGradient
+from planner.policy.counted import Tally
 from planner.policy.staleness import Bound
 
 __all__ = ["Book", "Group", "Part", "RolloutEntry", "StartPoint", "StepEntry", "TrainEntry"]
@@ -74,6 +75,8 @@ class StepEntry:
     version: int
     began_at: float
     taken: list[Group] = field(default_factory=list)
+    counted: Tally = field(default_factory=Tally)
+    """The taken ones by version and bound."""
     queue: deque[int] = field(default_factory=deque)
     parts: list[Part] = field(default_factory=list)
     finishing: tuple[int, ...] = ()
@@ -147,6 +150,8 @@ class Book:
         """The step consumes these groups."""
         taken = self.groups.take(group_ids)
         self.step.taken += taken
+        for group in taken:
+            self.step.counted.add(group.version, group.bound)
         self.step.queue.extend(group.group_id for group in taken)
         assert len(self.step.taken) <= self.B, f"step {self.step.version} took more than its {self.B} groups"
 

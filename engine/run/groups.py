@@ -11,12 +11,13 @@ No Ray, no clock, no telemetry: a wrong entry is an AssertionError.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from engine.learning.sequences import GroupRequest, PartialGroup
 from engine.worker.messages import RolloutLoad, SealedGroup
+from planner.policy.counted import Counted, Tally
 from planner.policy.staleness import Bound, Unconsumed
 from planner.policy.state import Returned
 
@@ -74,6 +75,9 @@ class Groups:
         self._pending = deque(start.pending)
         self._next_index = start.next_index
         self._unconsumed: dict[int, Unconsumed] = {}
+        self._tally = Tally()
+        """The same, counted: what a decision reads at every tick."""
+        self._changes: Counter[int] = Counter()
         self._groups: dict[int, Group] = {}
         self._returned: dict[int, PartialGroup | None] = {}
         self._finished_count = 0
@@ -87,9 +91,13 @@ class Groups:
     def finish(self, group: SealedGroup) -> Group:
         """The worker scored a group; its own version counts from now on."""
         entry = self._end_flight(group)
+        if group.version != entry.version:
+            self._tally.remove(entry.group_id, entry.version, entry.bound)
+            self._tally.add(group.version, entry.bound)
         entry.finished, entry.version = group, group.version
         self._finished_count += 1
         entry.order = self._finished_count
+        self._tally.finish(entry.group_id, entry.version, entry.bound, entry.order)
         self._unconsumed[entry.group_id] = Unconsumed(
             group_id=entry.group_id, version=entry.version, bound=entry.bound, finished=True, order=entry.order
         )
@@ -98,6 +106,7 @@ class Groups:
     def exclude(self, group: SealedGroup) -> Group:
         """The group leaves the count, or the starting rule would starve the run."""
         entry = self._end_flight(group)
+        self._tally.remove(entry.group_id, entry.version, entry.bound)
         entry.finished, entry.version = group, group.version
         del self._groups[entry.group_id], self._unconsumed[entry.group_id]
         self.excluded += 1
@@ -107,10 +116,12 @@ class Groups:
         entry = self._groups[group.group_id]
         assert entry.version <= group.version, f"group {group.group_id} is older than the weights it was started on"
         del self.in_flight[entry.device][group.group_id]
+        self._changes[entry.device] += 1
         return entry
 
     def come_back(self, device: int, partials: Iterable[PartialGroup], now: float) -> None:
         """A device gave unfinished groups back with their prefixes."""
+        self._changes[device] += 1
         for partial in partials:
             group = self.in_flight[device].pop(partial.group_id)
             group.grown_s = now - group.began_at if partial.partial else 0.0
@@ -119,6 +130,7 @@ class Groups:
     def lose(self, device: int) -> int:
         """A device is gone: what it held begins anew elsewhere. Returns how many."""
         lost = self.in_flight.pop(device, {})
+        self._changes[device] += 1
         self._handed.pop(device, None)
         self._loads.pop(device, None)
         self._returned |= dict.fromkeys(lost)
@@ -135,6 +147,7 @@ class Groups:
             group = Group(self.started, index, device, bound, version, now)
             self.started += 1
             self._groups[group.group_id] = group
+            self._tally.add(version, bound)
             requests.append(self._fly(group))
         return tuple(requests)
 
@@ -145,6 +158,8 @@ class Groups:
             group, partial = self._groups[group_id], self._returned.pop(group_id)
             group.device, group.began_at = device, now - (group.grown_s if partial is not None else 0.0)
             if partial is None:
+                self._tally.remove(group_id, group.version, group.bound)
+                self._tally.add(version, group.bound)
                 group.version = version
             else:
                 assert group.version <= version, f"group {group_id} is newer than the weights of device {device}"
@@ -156,6 +171,7 @@ class Groups:
         epoch, position, item = self._order(group.index)
         self.in_flight.setdefault(group.device, {})[group.group_id] = group
         self._handed[group.device] = self._handed.get(group.device, 0) + 1
+        self._changes[group.device] += 1
         self._unconsumed[group.group_id] = Unconsumed(
             group_id=group.group_id, version=group.version, bound=group.bound, finished=False
         )
@@ -168,6 +184,7 @@ class Groups:
         taken = [self._groups[group_id] for group_id in group_ids]
         for group in taken:
             del self._unconsumed[group.group_id]
+            self._tally.remove(group.group_id, group.version, group.bound)
         return taken
 
     def retire(self, groups: Iterable[Group], version: int) -> None:
@@ -206,7 +223,13 @@ class Groups:
 
     def loaded(self, device: int, load: RolloutLoad) -> None:
         """A device said how full its rollouter is."""
-        self._loads[device] = load
+        if self._loads.get(device) != load:
+            self._loads[device] = load
+            self._changes[device] += 1
+
+    def changes(self, device: int) -> int:
+        """Grows whenever something of what the device holds, or how full it is, changes."""
+        return self._changes[device]
 
     def room(self, device: int, *, slots: int, group_size: int) -> int:
         """Groups that the device can take at once: those that wait for a slot until their last response has ended
@@ -236,6 +259,11 @@ class Groups:
     def unconsumed(self) -> tuple[Unconsumed, ...]:
         """Those groups."""
         return tuple(self._unconsumed.values())
+
+    @property
+    def counted(self) -> Counted:
+        """The same, counted by version and bound."""
+        return self._tally.picture()
 
     @property
     def returned(self) -> tuple[Returned, ...]:

@@ -9,7 +9,7 @@ guards; a lease that has ended is handed on as a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from math import isfinite
 
@@ -86,7 +86,7 @@ class Lending:
         """The block with this device."""
         return self.entries.get(self.block_of(device))
 
-    def blocks(self, awaited: Container[int] = ()) -> tuple[Block, ...]:
+    def blocks(self, awaited: Set[int] = frozenset()) -> tuple[Block, ...]:
         """As the policy sees them; the home role of those awaited has an evaluation or a checkpoint to do."""
         return tuple(
             Block(
@@ -98,7 +98,7 @@ class Lending:
                 lease_state="dead" if entry.dead else str(entry.lease.life.state) if entry.lease else "",
                 since=entry.since,
                 reserved=entry.reserved,
-                awaited=any(device in awaited for device in entry.layout.home),
+                awaited=bool(awaited) and not awaited.isdisjoint(entry.layout.home),
             )
             for entry in self.entries.values()
         )

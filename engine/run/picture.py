@@ -19,6 +19,9 @@ present one, and earlier by the share that the forecast may be wrong."""
 
 FORECAST_ERROR = 0.15
 
+SEEN_SHARE = 0.02
+"""Of a group's latency: how much older a rollouter's picture may get while nothing happens on it."""
+
 LEAST_LEFT = 0.1
 """Share of a group's work that is taken to be left, however long it has been running: it is not finished."""
 
@@ -35,6 +38,8 @@ class Picture:
     """What was measured so far; None: too little."""
     chunk_seconds: Callable[[int], float | None] = field(default=lambda tokens: None)
     """Tokens of a chunk -> how long it will take; None while that is not known, and it is handed out ahead at once."""
+    _known: dict[int, tuple[tuple[object, ...], float, RolloutReplica]] = field(default_factory=dict)
+    """Device -> what its picture depends on, until when it holds (unix seconds), and the picture."""
 
     def state(self, now: float) -> State:
         """The picture at `now`, unix seconds."""
@@ -57,7 +62,7 @@ class Picture:
             train=tuple(self._trainer(entry) for entry in book.train.values()),
             step=Step(
                 version=step.version,
-                taken=tuple((group.version, group.bound) for group in step.taken),
+                taken=step.counted.picture(),
                 queue=tuple(step.queue),
                 trained=step.trained,
                 evals_waiting=tuple(step.evals_waiting),
@@ -65,7 +70,7 @@ class Picture:
                 checkpoint_due=step.checkpoint_due,
                 checkpoint_running=step.checkpoint_running,
             ),
-            unconsumed=groups.unconsumed,
+            unconsumed=groups.counted,
             colocated=tuple(self._colocated(device) for device in book.role),
             blocks=self.lending.blocks(self._awaited()),
             returned=groups.returned,
@@ -85,6 +90,15 @@ class Picture:
         return awaited
 
     def _rollouter(self, entry: RolloutEntry, now: float) -> RolloutReplica:
+        """As it was when last looked at, unless something has changed or its groups have grown visibly."""
+        key = (self.book.groups.changes(entry.device), entry.version, entry.loading, entry.lease, id(self.estimates))
+        known = self._known.get(entry.device)
+        if known is None or known[0] != key or now >= known[1]:
+            latency_s = self.estimates.group_latency_s if self.estimates else 0.0
+            known = self._known[entry.device] = key, now + SEEN_SHARE * latency_s, self._looked_at(entry, now)
+        return known[2]
+
+    def _looked_at(self, entry: RolloutEntry, now: float) -> RolloutReplica:
         held = self.book.groups.in_flight.get(entry.device, {})
         may_update = self.book.in_flight_updates is not False and all(
             group.bound.staleness > 0 for group in held.values()
