@@ -103,14 +103,20 @@ def _run(part: Part, bound: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bound(counted: Iterable[Part]) -> dict[str, Any]:
-    """The least work per token of any run of this job, and whose it was."""
-    found = {
-        part.result["run_id"]: least
-        for part in counted
-        if (least := work.device_s_per_token(part.result["work"])) is not None
+    """The least work per token of any configuration on this job, each over all of its runs, and whose it was: the least
+    of single runs would be the machine at its fastest moment."""
+    found: dict[tuple[str, float], list[float]] = {}
+    for part in counted:
+        least = work.device_s_per_token(part.result["work"])
+        if least is not None:
+            found.setdefault((part.label, part.staleness), []).append(least)
+    means = {key: sum(values) / len(values) for key, values in found.items()}
+    of = min(means, key=means.__getitem__, default=None)
+    return {
+        "device_s_per_token": means[of] if of is not None else None,
+        "label": of[0] if of is not None else None,
+        "staleness": of[1] if of is not None else None,
     }
-    run_id = min(found, key=found.__getitem__, default=None)
-    return {"device_s_per_token": found[run_id] if run_id is not None else None, "run_id": run_id}
 
 
 def _bound_ratio(part: Part, bound: Mapping[str, Any]) -> float | None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.config import ARMS, Partition, ScheduleConfig
 from engine.config.job import MAX_STALENESS
+from planner.policy.improvements import IMPROVEMENTS
 from planner.policy.pulls import OURS
 
 CONSUME = ("stream", "whole_batch")
@@ -24,7 +25,10 @@ DEFAULT_ARMS = ("no_borrow", "no_borrow:stream", "bidirectional")
 REPEATS = 3
 """Unless told otherwise: the fewest whose interval is of some use (with two, t is 12.7)."""
 
-FORM = "ARM, ARM:stream, ARM:whole_batch or one of them with @ROLLOUT:TRAIN, such as no_borrow:stream@8:8"
+FORM = (
+    "ARM, ARM-IMPROVEMENT (without it), either with :stream or :whole_batch, with @ROLLOUT:TRAIN, such as "
+    "no_borrow:stream@8:8"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +40,28 @@ class Configuration:
     """stream or whole_batch"""
     partition: str | None = None
     """devices of the pools where they are not the job's own, such as "4:12" """
+    without: tuple[str, ...] = ()
+    """improvements of the arm that are taken away"""
 
     @property
     def label(self) -> str:
         """What it is called on the command line; what follows from the arm and the job is left out."""
         consume = "" if self.consume == _consume_of(self.arm) else f":{self.consume}"
-        return f"{self.arm}{consume}{f'@{self.partition}' if self.partition else ''}"
+        away = "".join(f"-{name}" for name in self.without)
+        return f"{self.arm}{away}{consume}{f'@{self.partition}' if self.partition else ''}"
 
     @classmethod
     def parse(cls, text: str, *, place: str = "--arms") -> Configuration:
         """Read a label. Raises ValueError with the value, its place and what is allowed."""
         front, at, partition = text.strip().partition("@")
-        arm, colon, consume = front.partition(":")
+        named, colon, consume = front.partition(":")
+        arm, *without = named.split("-")
         if arm not in ARMS:
             raise ValueError(f"{place}: arm must be one of {', '.join(ARMS)}, got {arm!r} in {text!r}; write {FORM}")
+        unknown = [name for name in without if name not in IMPROVEMENTS]
+        if unknown or (without and arm not in OURS):
+            allowed = f"{', '.join(IMPROVEMENTS)}, of {', '.join(OURS)}"
+            raise ValueError(f"{place}: after '-' comes an improvement ({allowed}), got {text!r}")
         if colon and consume not in CONSUME:
             raise ValueError(f"{place}: after ':' comes {' or '.join(CONSUME)}, got {consume!r} in {text!r}")
         if arm == "colocated" and (at or consume == "stream"):
@@ -58,6 +70,7 @@ class Configuration:
             arm=arm,
             consume=consume or _consume_of(arm),
             partition=str(parse_partition(partition, place=place)) if at else None,
+            without=tuple(sorted(set(without))),
         )
 
 
@@ -144,7 +157,9 @@ def settings_of(trial: Trial, own: Partition) -> list[str]:
     ]
     if trial.staleness == 0:
         settings.append("schedule.in_flight_updates=null")  # true is impossible there, and null means false
-    if configuration.arm not in OURS:
+    if configuration.without:
+        settings.append(f"schedule.improvements={{{', '.join(f'{name}: false' for name in configuration.without)}}}")
+    elif configuration.arm not in OURS:
         settings.append("schedule.improvements={}")  # of our arms only
     return settings
 
@@ -179,4 +194,4 @@ def _at_home(each: Configuration, own: Partition) -> Configuration:
     """The same without a partition that is the job's own."""
     if each.partition != str(own):
         return each
-    return Configuration(arm=each.arm, consume=each.consume)
+    return replace(each, partition=None)

@@ -87,8 +87,8 @@ class Applier:
                 self._lend(action, now)
             case act.EndLease():
                 self._end_lease(action, now)
-            case act.Refuse(direction=direction):
-                self._lending.refused.add(direction)
+            case act.Refuse():
+                self._lending.refuse(action, now)
             case _:
                 raise AssertionError(f"no rule applies {action!r}")
 

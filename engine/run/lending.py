@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from engine.layout import BlockLayout
+from engine.run.forecasts import Forecasts
 from engine.run.live_lease import LiveLease, gain_of, row_of
 from engine.worker import messages as msg
 from planner.policy import actions as act
@@ -72,6 +73,7 @@ class Lending:
         self._run_id = run_id
         self._ours = arm in OURS
         self._write = write
+        self._forecasts = Forecasts()
         self._recent: list[LiveLease] = []
         self._merging: list[LiveLease] = []
         """Leases whose gradient the present step has to merge."""
@@ -143,14 +145,20 @@ class Lending:
             life=life,
             device=entry.device,
             share=1 / len(entry.layout.away),
-            alone_until=now + action.alone_s if action.alone_s is not None and isfinite(action.alone_s) else None,
+            alone_s=action.alone_s if action.alone_s is not None and isfinite(action.alone_s) else None,
             hidden=hidden,
         )
         self.count += 1
         entry.lease, entry.since, entry.reserved = lease, now, action.reserved_groups
         self._recent.append(lease)
+        self._forecasts.decided(action, now)
         self._to(lease, LeaseState.PREPARING)
         return lease
+
+    def refuse(self, action: act.Refuse, now: float) -> None:
+        """The policy lends nothing in this direction."""
+        self.refused.add(action.direction)
+        self._forecasts.decided(action, now)
 
     def ready(self, device: int, event: msg.LeaseReady) -> bool:
         """The device's other role can begin; False when its lease has been ended meanwhile."""
@@ -217,11 +225,12 @@ class Lending:
 
     def step_closes(self, now: float) -> None:
         """The step's last group is trained: leases for its end are measured by this moment."""
+        self._forecasts.step_closes(now, lent=bool(self._recent) or self.out)
         for lease in self._recent:
             if lease.step_closed_at is None:
                 lease.step_closed_at = now
                 lease.partners = sum(other.life.granted_at == lease.life.granted_at for other in self._recent)
-                if lease.released_at is not None and lease.alone_until is not None:
+                if lease.released_at is not None and lease.alone_s is not None:
                     self._judge(lease, None)
         self._recent = [lease for lease in self._recent if lease.released_at is None]
 
@@ -273,7 +282,7 @@ class Lending:
 
     def _judge(self, lease: LiveLease, estimates: Estimates | None) -> None:
         """What it was worth, as soon as that can be told: for the guard, and for its row."""
-        lease.gain_s = gain_of(lease, estimates)
+        lease.gain_s = gain_of(lease, estimates, error=self._forecasts.error)
         # what an operator or a death cut short says nothing of its worth
         counts = self._ours and lease.ended_by != "revoked" and not lease.spoiled
         if lease.gain_s is not None and counts:

@@ -19,8 +19,8 @@ class LiveLease:
     life: Lease
     device: int
     """First device of its block."""
-    alone_until: float | None
-    """When, by the model, the step would have ended without it."""
+    alone_s: float | None
+    """Seconds after which, by the model, the step would have ended without it."""
     hidden: bool
     """Granted while the device was at the optimizer: until that is over the preparation costs nothing."""
     began_at: float | None = None
@@ -68,17 +68,19 @@ class LiveLease:
         return self.released_at - self.ended_at - self.phases.get("out_chunk", 0.0)
 
 
-def gain_of(lease: LiveLease, estimates: Estimates | None) -> float | None:
+def gain_of(lease: LiveLease, estimates: Estimates | None, *, error: float = 1.0) -> float | None:
     """Seconds won, the measured costs deducted.
 
-    A lease for the end of a step is measured by it, once it has come: when the model saw it without the lease, less
-    when it came, shared by the leases of the decision.
+    A lease for the end of a step is measured by it, once it has come: when the model saw it without the lease, with the
+    `error` that its forecasts have (`Forecasts.error`), less when it came, shared by the leases of the decision.
     Any other by the use that was made of it.
     """
     if lease.released_at is None:
         return None
-    if lease.alone_until is not None:
-        return None if lease.step_closed_at is None else (lease.alone_until - lease.step_closed_at) / lease.partners
+    if lease.alone_s is not None:
+        if lease.step_closed_at is None:
+            return None
+        return (lease.life.granted_at + error * lease.alone_s - lease.step_closed_at) / lease.partners
     if estimates is None:
         return None
     in_s = lease.in_s if lease.in_s is not None else (lease.ended_at or lease.released_at) - lease.since

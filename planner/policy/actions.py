@@ -115,6 +115,8 @@ class Refuse:
     cost_s: float
     """Predicted cost in seconds."""
     reason: str
+    alone_s: float | None = None
+    """Seconds until the step ends without it, where the gate is about that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,15 +90,18 @@ def _lends_step(state: State, view: Outlook, idle: list[Block]) -> list[Lend | R
     reason = f"the step ends in {told(end_s)} with {count} blocks lent, in {told(ends[0])} with none"
     gain_s = ends[0] - end_s + cost_s
     if count == 0:
-        return _refuse(state, 0.0, cost_s, f"no number of lent blocks ends the step before {told(ends[0])}")
+        why = f"no number of lent blocks ends the step before {told(ends[0])}"
+        return _refuse(state, 0.0, cost_s, why, alone_s=ends[0])
     return [_lend(state, view, block, gain_s, cost_s, reason, alone_s=ends[0]) for block in idle[:count]]
 
 
-def _refuse(state: State, gain_s: float, cost_s: float, reason: str) -> list[Lend | Refuse]:
+def _refuse(
+    state: State, gain_s: float, cost_s: float, reason: str, *, alone_s: float | None = None
+) -> list[Lend | Refuse]:
     """A refusal, once per idle window."""
     if DIRECTION in state.refused:
         return []
-    return [Refuse(direction=DIRECTION, gain_s=gain_s, cost_s=cost_s, reason=reason)]
+    return [Refuse(direction=DIRECTION, gain_s=gain_s, cost_s=cost_s, reason=reason, alone_s=alone_s)]
 
 
 def _lend(

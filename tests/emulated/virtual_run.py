@@ -41,10 +41,8 @@ class VirtualRun:
             clock_offset_s=0.0,
         )
         self.ticks = 0
-        self.seconds: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        """Device -> kind of span, or cause of idle time -> real seconds between the first rollout and the last step."""
-        self._spans: dict[int, list[tuple[float, float, str]]] = defaultdict(list)
-        self._causes: dict[int, list[tuple[float, str]]] = defaultdict(list)
+        self.spans: dict[int, list[tuple[float, float, str]]] = defaultdict(list)
+        """Device -> its closed spans as (begin, end, kind), unix seconds."""
 
     def play(self) -> VirtualRun:
         """Run the loop as the service does, to its end."""
@@ -62,7 +60,7 @@ class VirtualRun:
     def _note(self, reports: list[Report]) -> None:
         for report in reports:
             if report.delivery is not None:
-                self._spans[report.device] += [(s.t0, s.t1, s.kind) for s in report.delivery.spans]
+                self.spans[report.device] += [(s.t0, s.t1, s.kind) for s in report.delivery.spans]
 
     # -- what it came to, in the seconds that the devices stand for ---------------------------------------------------
 
@@ -83,7 +81,7 @@ class VirtualRun:
         """Kind of span -> share of the devices' time until the last step."""
         begin, end = self.rows[0].t_start, self.rows[-1].t_end
         sums: dict[str, float] = defaultdict(float)
-        for spans in self._spans.values():
+        for spans in self.spans.values():
             for t0, t1, kind in spans:
                 sums[kind] += max(0.0, min(t1, end) - max(t0, begin))
         total = (end - begin) * self.job.device_count

@@ -8,7 +8,7 @@ import pytest
 
 from engine import comparing
 from engine.comparing import Configuration, Trial, configurations, order, planned_runs, settings_of, trials
-from engine.config import ARMS, Partition, parse_job
+from engine.config import ARMS, Partition, apply_settings, check_job, parse_job
 
 ONE = Partition(rollout=1, train=1)
 EIGHT = Partition(rollout=8, train=8)
@@ -33,6 +33,14 @@ def labels(arms: str, own: Partition = ONE, splits: tuple[str, ...] = ()) -> lis
         (" opportunistic@04:12 ", "opportunistic", "whole_batch", "4:12", "opportunistic@4:12"),
         ("no_borrow:stream@8:8", "no_borrow", "stream", "8:8", "no_borrow:stream@8:8"),
         ("colocated", "colocated", "whole_batch", None, "colocated"),
+        ("bidirectional-keep_lease", "bidirectional", "stream", None, "bidirectional-keep_lease"),
+        (
+            "bidirectional-keep_lease-block_leases:whole_batch@4:12",
+            "bidirectional",
+            "whole_batch",
+            "4:12",
+            "bidirectional-block_leases-keep_lease:whole_batch@4:12",
+        ),
     ],
 )
 def test_a_label_names_what_does_not_follow_from_the_arm(
@@ -54,6 +62,8 @@ def test_a_label_names_what_does_not_follow_from_the_arm(
         ("no_borrow@0:2", "--arms: a partition is ROLLOUT:TRAIN, both at least 1, such as 12:4, got '0:2'"),
         ("no_borrow@8:8:stream", "--arms: a partition is ROLLOUT:TRAIN"),
         ("colocated@1:1", "--arms: colocated has no pools, so no partition and no streaming, got 'colocated@1:1'"),
+        ("bidirectional-keep", "--arms: after '-' comes an improvement (outlook_gate, block_leases,"),
+        ("no_borrow-keep_lease", "--arms: after '-' comes an improvement (outlook_gate, block_leases,"),
         ("colocated:stream", "--arms: colocated has no pools, so no partition and no streaming"),
     ],
 )
@@ -187,3 +197,10 @@ def test_the_job_of_a_trial_differs_in_its_schedule_and_split_alone(
     assert (job.schedule.staleness_resolved, job.schedule.in_flight_resolved) == (staleness, in_flight)
     assert (str(job.partition), job.device_count, job.schedule.improvements) == (partition, 16, improvements)
     assert (job.seed, job.algorithm) == (7, parse_job(JOB).algorithm)
+
+
+def test_a_configuration_without_an_improvement_is_the_job_without_it() -> None:
+    trial = Trial(configuration=Configuration.parse("bidirectional-keep_lease-cheap_return"), staleness=1.0)
+    job = apply_settings({}, settings_of(trial, ONE))
+    assert job["schedule"]["improvements"] == {"cheap_return": False, "keep_lease": False}
+    assert not check_job(job).schedule.improvements_resolved.keep_lease
