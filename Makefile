@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # the environment is as the pins say; a change of any of these files rebuilds it
 STAMP  := $(VENV)/.stamp-$(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
 
-.PHONY: run test setup lint bench study mutants browser-check clean
+.PHONY: run test setup lint bench study report mutants browser-check clean
 
 run: setup
 	@$(BIN)/bidirl serve --demo
@@ -36,6 +36,10 @@ bench: setup
 # every table of docs/scheduling_study.md, simulated; a few minutes of two cores
 study: setup
 	$(BIN)/python -m planner.simulator.study
+
+# docs/borrowing.md, "does borrowing pay?", measured anew; hours of a machine that does nothing else
+report: setup
+	$(BIN)/python -m tests.report
 
 # breaks the rules of the policy one by one, in a copy, and names the test that notices; a quarter of an hour of one core
 mutants: setup

@@ -21,7 +21,7 @@ from typing import Any
 
 from engine import compared, comparing, launching, planning
 from engine import results as run_results
-from engine.cli import client, follow
+from engine.cli import calibrate, client, follow
 from engine.cli.client import BadInput, EngineFailed
 from engine.comparing import Trial
 from engine.config import Job, JobError, Partition, check_runnable, dump_job, load_job, parse_job
@@ -113,6 +113,18 @@ def _options() -> Iterator[None]:
 def base_settings() -> list[str]:
     """What makes a job the one that a comparison starts from, whatever its own arm is."""
     return ["schedule.arm=no_borrow", "schedule.consume=null", "schedule.improvements={}"]
+
+
+def calibrate_first(data: DataDir, job: Job, *, base_dir: Path, quiet: bool) -> bool:
+    """Measure the job, so that every run of the comparison knows speeds and costs from its start: short ones would be
+    half over before they have measured enough to lend. Returns whether Ctrl-C ended it; without a profile it goes on.
+    """
+    print("no calibration of this job is stored: a short run measures it first", file=sys.stderr)
+    try:
+        return calibrate.calibrate(data, job, base_dir=base_dir, quiet=quiet).stopped
+    except EngineFailed as error:
+        print(f"bidirl: {error}; the comparison goes on without it", file=sys.stderr)
+        return False
 
 
 def run(data: DataDir, planned: Planned, *, base_dir: Path, quiet: bool) -> Ended:

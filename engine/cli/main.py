@@ -20,6 +20,7 @@ from storage.paths import DataDir
 
 if TYPE_CHECKING:
     from engine import planning
+    from engine.cli.bench import Planned
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -217,7 +218,10 @@ def bench(
     settings: Settings = None,
     arms: Annotated[
         str,
-        typer.Option(help="What to compare: ARM, ARM:stream, ARM:whole_batch, with @ROLLOUT:TRAIN at another split."),
+        typer.Option(
+            help="What to compare: ARM, ARM:stream, ARM:whole_batch; with @ROLLOUT:TRAIN at another split, with "
+            "-IMPROVEMENT without one of its rules."
+        ),
     ] = ",".join(comparing.DEFAULT_ARMS),
     repeats: Annotated[
         int, typer.Option(help="How often each runs; an interval needs two.", min=1)
@@ -231,6 +235,9 @@ def bench(
             metavar="R:T,R:T,...", help="Splits to find the best static one by running; default: the planner's."
         ),
     ] = None,
+    calibrate_first: Annotated[
+        bool, typer.Option("--calibrate/--no-calibrate", help="Measure the job first where no calibration is stored.")
+    ] = True,
     show_id: Annotated[
         str | None, typer.Option("--show", metavar="ID", help="Print a stored comparison again; nothing runs.")
     ] = None,
@@ -250,16 +257,13 @@ def bench(
         raise BadInput("JOB.yaml is required unless --show names a comparison")
     else:
         base = _job(job_file, [*(settings or []), *benching.base_settings()])
-        planned = benching.prepare(
-            job_file,
-            settings or [],
-            base=base,
-            arms=arms,
-            repeats=repeats,
-            staleness=staleness,
-            splits=splits,
-            measured=lambda job: _measured(job, data_dir),
-        )
+        planned = _comparison(job_file, settings, base, arms, repeats, staleness, splits, data_dir)
+        if calibrate_first and base.profile is None and _measured(base, data_dir) is None:
+            asked = load_job(job_file, settings or [])
+            short = _job(job_file, [*(settings or []), *measuring.settings_of(asked, measuring.STEPS)])
+            if benching.calibrate_first(data, short, base_dir=job_file.absolute().parent, quiet=json_output):
+                raise typer.Exit(130)
+            planned = _comparison(job_file, settings, base, arms, repeats, staleness, splits, data_dir)
         ended = benching.run(data, planned, base_dir=job_file.absolute().parent, quiet=json_output)
     _print_json(ended.document) if json_output else show_bench.comparison(ended.document)
     if ended.failure is not None:
@@ -268,6 +272,31 @@ def bench(
         raise typer.Exit(130)
     if ended.document["runs_failed"] and show_id is None:
         raise typer.Exit(1)
+
+
+def _comparison(
+    job_file: Path,
+    settings: list[str] | None,
+    base: Job,
+    arms: str,
+    repeats: int,
+    staleness: str | None,
+    splits: str | None,
+    data_dir: str | None,
+) -> Planned:
+    """What `bench` is to run, every job of it checked."""
+    from engine.cli import bench as benching
+
+    return benching.prepare(
+        job_file,
+        settings or [],
+        base=base,
+        arms=arms,
+        repeats=repeats,
+        staleness=staleness,
+        splits=splits,
+        measured=lambda job: _measured(job, data_dir),
+    )
 
 
 @app.command(epilog="Example: bidirl serve --demo --port 8501")

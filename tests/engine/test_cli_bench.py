@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine import launching
-from engine.cli import client, follow
+from engine.cli import calibrate, client, follow
 from engine.cli.main import main
 from engine.config import Job, parse_job
 from engine.config.profile import from_profile
@@ -58,6 +58,8 @@ class Engine:
     launched: list[tuple[dict[str, Any], Job]] = field(default_factory=list)
     sessions: int = 0
     ends: dict[int, dict[str, Any]] = field(default_factory=dict)
+    calibrated: list[str] = field(default_factory=list)
+    calibration: str = "works"
 
     def session(self, folder: DataDir) -> Iterator[None]:
         self.sessions += 1
@@ -89,6 +91,12 @@ class Engine:
         writer.close()
         return run_id
 
+    def calibrate(self, folder: DataDir, job: Job, *, base_dir: Path, quiet: bool) -> calibrate.Calibrated:
+        self.calibrated.append(job.name)
+        if self.calibration == "fails":
+            raise client.EngineFailed("run x measured no whole profile")
+        return calibrate.Calibrated(result={}, stopped=self.calibration == "stopped", calibration=None, path=None)
+
     def follow(self, folder: DataDir, run_id: str, *, quiet: bool, owner: None) -> tuple[dict[str, Any], bool]:
         end = self.ends.get(int(run_id.removeprefix("run-")), {})
         if end.get("state") == "interrupted":
@@ -102,10 +110,35 @@ def engine(data: DataDir, monkeypatch: pytest.MonkeyPatch) -> Engine:
     monkeypatch.setattr(client, "engine", contextmanager(made.session))
     monkeypatch.setattr(client, "launch", made.launch)
     monkeypatch.setattr(follow, "follow", made.follow)
+    monkeypatch.setattr(calibrate, "calibrate", made.calibrate)
     return made
 
 
 # -- what runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "how", "code", "calibrated", "runs"),
+    [
+        ((), "works", 0, 1, 3),
+        ((), "fails", 0, 1, 3),
+        ((), "stopped", 130, 1, 0),
+        (("--no-calibrate",), "works", 0, 0, 3),
+        (("--arms", "bidirektional"), "works", 2, 0, 0),
+    ],
+    ids=["measured first", "measured in vain", "stopped", "not asked for", "nothing before bad input"],
+)
+def test_a_job_that_was_never_measured_is_measured_first(
+    arguments: tuple[str, ...], how: str, code: int, calibrated: int, runs: int, call: Call, engine: Engine
+) -> None:
+    engine.calibration = how
+    assert call("job.yaml", "--repeats", "1", *arguments)[0] == code
+    assert (len(engine.calibrated), len(engine.launched)) == (calibrated, runs)
+
+
+def test_a_job_with_a_profile_is_not_measured_first(call: Call, engine: Engine) -> None:
+    assert call("four.yaml", "--repeats", "1")[0] == 0
+    assert engine.calibrated == []
 
 
 def test_the_arms_run_interleaved_in_one_engine_on_the_same_work(call: Call, engine: Engine) -> None:

@@ -183,6 +183,7 @@ def test_a_second_calibration_replaces_the_first(call: Call, data: DataDir, engi
         ("sampling.max_response_tokens=64", False),
         ("task.source=reasoning_gym:gcd", False),
         ("model.source=some/folder", False),
+        ("model.size.layers=3", False),
         ("devices.kind=cuda", False),
         ("devices.rollout_slots=32", False),
         ("devices.train_replica_size=2", False),
