@@ -347,9 +347,14 @@ LEASES = (
         ("(moved and (room < 0 or", "(moved and (", "a block leaves although its groups fit nowhere else"),
         ("at_close=False) < wait_s:", "at_close=False) < 0:", "groups are moved although the trainers run dry"),
         (
-            "if view.dry_in(rollouters, trainers, at_close=closing) >= wait_s:",
+            "if view.dry_in(rollouters, others, at_close=closing) >= wait_s:",
             "if False:",
             "every lease ends with its step",
+        ),
+        (
+            "others = trainers - block.auxiliaries if view.steps_ahead >= 1 else trainers",
+            "others = trainers",
+            "a block comes home as if it went on training when it has left",
         ),
         (">= wait_s:", ">= 0:", "a lease is kept while the trainers run dry"),
         (

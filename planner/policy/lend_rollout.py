@@ -131,7 +131,10 @@ def _kept(view: Outlook, working: list[Block], closing: bool) -> frozenset[int]:
     rollouters, trainers = view.rollouters, view.trainers
     wait_s = _delivers_in(view)
     for block in reversed(working):
-        if view.dry_in(rollouters, trainers, at_close=closing) >= wait_s:
+        # once it has left it trains no more: what is there must last the others until it delivers. Below s = 1 the
+        # next step's groups cannot be there before it is back, so it leaves early
+        others = trainers - block.auxiliaries if view.steps_ahead >= 1 else trainers
+        if view.dry_in(rollouters, others, at_close=closing) >= wait_s:
             break
         kept.discard(block.block)
         rollouters, trainers = rollouters + block.primaries, trainers - block.auxiliaries

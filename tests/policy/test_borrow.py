@@ -681,9 +681,9 @@ def test_a_lease_of_trainers_ends_when_they_are_idle_and_groups_may_be_started()
     assert ends(lent_rollout("bidirectional", **filling | {"started": B})) == []
 
 
-# a block that is sent home delivers after more than C_out = 1 s and at most 1 + 8 s of latency; three trainers less
-# what one rollouter brings take 3/2 - 1/4 groups a second: 4 groups last 3.2 s, 12 last 9.6 s
-@pytest.mark.parametrize(("stock", "expected"), [(4, [(1, False)]), (12, [])])
+# a block that is sent home delivers after 1 + 0.75 x 8 = 7 s; the two trainers that are left, less what one rollouter
+# brings, take 2/2 - 1/4 groups a second until then: 4 groups last 5.3 s, 6 last 8 s
+@pytest.mark.parametrize(("stock", "expected"), [(4, [(1, False)]), (7, []), (12, [])])
 def test_a_lease_of_trainers_goes_on_into_the_next_step_while_they_would_not_run_dry(
     stock: int, expected: list[tuple[int, bool]]
 ) -> None:
