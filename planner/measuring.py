@@ -40,6 +40,9 @@ COSTS_KEPT = 16
 CARRIED_DECAY = 0.99
 """Per chunk, of the share of tokens that carry signal: it falls while a model learns."""
 
+REFILL_S = 0.015
+"""Free slots of a live replica stay free so long: a token step, a report, a decision and its answer."""
+
 MOST_NOISE = 1.0
 """Largest noise that a profile may have."""
 
@@ -190,7 +193,8 @@ class Profiler:
         else:
             lengths = self._lengths.recent()
             profile = replace(profile, prompt_tokens=self._lengths.prompt_tokens)
-        return recorded_estimates(profile, np.asarray(lengths, dtype=np.float64), self._prompts_per_step)
+        known = np.asarray(lengths, dtype=np.float64)
+        return recorded_estimates(profile, known, self._prompts_per_step, refill_s=REFILL_S)
 
     def train_speed(self) -> TrainSpeed | None:
         """Of the last few chunks; None while too few were measured."""

@@ -8,6 +8,8 @@ random numbers, so two calls differ by what was measured and not by luck.
 from __future__ import annotations
 
 import heapq
+import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,25 +31,78 @@ MOST_RESPONSES = 4096
 """Responses drawn for a batch over all its repeats: with more, the few loads that overfill a replica take longer than
 the milliseconds that a step may spend on this."""
 
+ROUNDS_PLAYED, SKIPPED_ROUNDS, LEAST_PLAYED = 8, 2, 64
+"""Of groups that fill a replica, and groups at least, that are played for the rate at full load: some milliseconds."""
+
 TRAIN_REPEATS = 2
 """Batches of each size for the trainer's model: its times scatter by the tokens of whole groups, a third as much."""
 
 Array = NDArray[np.float64]
 
 
-def recorded_estimates(profile: Profile, lengths_G_R: Array, prompts_per_step: int) -> Estimates:
-    """Everything a policy may know, with the profile's costs and these response lengths."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullLoad:
+    """One rollout replica that never lacks groups."""
+
+    group_s: float
+    """Seconds per group."""
+    latency_s: float
+    """Mean seconds from a group's start to its end."""
+
+
+def full_load(speed: RolloutSpeed, work_G_R: Array, *, refill_s: float) -> FullLoad:
+    """Play groups of this work, in tokens, on one replica: a group starts when all of its responses find a free slot,
+    and `refill_s` after they do. Slots that are no multiple of the group, and few of them, are so never all in use."""
+    size = work_G_R.shape[1]
+    slots = max(speed.slots, size)
+    filling = slots // size
+    played = max(LEAST_PLAYED, ROUNDS_PLAYED * filling)
+    groups = [work_G_R[place % len(work_G_R)].tolist() for place in range(played)]
+    ends: list[tuple[float, int]] = []
+    left, began = [size] * played, [0.0] * played
+    now = progress = ready_at = latency = 0.0
+    following = 0
+    while following < played:
+        room = slots - len(ends) >= size
+        if room and now >= ready_at:
+            began[following] = now
+            for tokens in groups[following]:
+                heapq.heappush(ends, (progress + tokens, following))
+            following += 1
+            continue
+        pace = (len(ends) + speed.half_batch) / speed.tokens_per_s
+        end_at = now + (ends[0][0] - progress) * pace if ends else math.inf
+        if room and ready_at < end_at:
+            progress += (ready_at - now) / pace
+            now = ready_at
+            continue
+        now, progress = end_at, ends[0][0]
+        while ends and ends[0][0] <= progress:
+            _, group = heapq.heappop(ends)
+            left[group] -= 1
+            latency += now - began[group] if left[group] == 0 else 0.0
+        if slots - len(ends) >= size and not room:
+            ready_at = now + refill_s
+    # the first rounds all began at once, which they never do again
+    first = SKIPPED_ROUNDS * filling
+    return FullLoad(group_s=(began[-1] - began[first]) / (played - 1 - first), latency_s=latency / left.count(0))
+
+
+def recorded_estimates(
+    profile: Profile, lengths_G_R: Array, prompts_per_step: int, *, refill_s: float = 0.0
+) -> Estimates:
+    """Everything a policy may know, with the profile's costs and these response lengths. `refill_s`: how long free slots
+    stay free for the way of a report and its answer."""
     rollout, group_size = profile.rollout, lengths_G_R.shape[1]
-    work_G_R = lengths_G_R + rollout.start_tokens
+    load = full_load(rollout, lengths_G_R + rollout.start_tokens, refill_s=refill_s)
     models = profile.models or recorded_models(profile, lengths_G_R, prompts_per_step)
-    token_s = (rollout.slots + rollout.half_batch) / rollout.tokens_per_s
     return Estimates(
         rollout=models.rollout,
         train=models.train,
         rollout_on_train=profile.rollout_on_train,
         train_on_rollout=profile.train_on_rollout,
-        full_load_group_s=float(work_G_R.sum(axis=1).mean()) * token_s / rollout.slots,
-        group_latency_s=float(work_G_R.max(axis=1).mean()) * token_s,
+        full_load_group_s=load.group_s,
+        group_latency_s=load.latency_s,
         slot_groups=max(1, rollout.slots // group_size),
         half_groups=rollout.half_batch / group_size,
         optimizer_s=profile.optimizer_s,

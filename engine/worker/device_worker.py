@@ -75,6 +75,7 @@ class DeviceWorker:
         self._ending: dict[int, bool] = {}
         self.rollout_load: Callable[[], msg.RolloutLoad] | None = None
         """Set by a rollouter: how full it is."""
+        self._news = False
         self._urgent = False
         self._changed = threading.Condition()
         self._closed = False
@@ -135,6 +136,13 @@ class DeviceWorker:
             self._urgent = self._urgent or not isinstance(event, msg.GroupScored)
             self._changed.notify_all()
 
+    def room(self, *, at_once: bool) -> None:
+        """Slots for another group are free: what is reported next says so, or with `at_once` a report does now."""
+        with self._changed:
+            self._news = True
+            self._urgent = self._urgent or at_once
+            self._changed.notify_all()
+
     def log(self, text: str, *, level: str = "info") -> None:
         self.emit(msg.Log(level=level, text=text, at=self.now()))
 
@@ -144,10 +152,10 @@ class DeviceWorker:
         The arrays are those of the delivery's parcels, in their order.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._events or self._closed, timeout_s)
-            if self._events and not self._urgent:
+            self._changed.wait_for(lambda: self._events or self._news or self._closed, timeout_s)
+            if (self._events or self._news) and not self._urgent:
                 self._changed.wait_for(lambda: self._urgent, COALESCE_S)
-            self._urgent = self._closed
+            self._urgent, self._news = self._closed, False
             events, self._events = tuple(self._events), []
             arrays, self._arrays = self._arrays, []
             decoded, self._decoded = tuple(self._decoded), []

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from engine.worker.device_worker import DeviceWorker
 
 
+FEW_GROUPS = 4
+"""With so many in hand or fewer, slots that wait for a report are a fifth of the replica or more."""
+
+
 class RolloutRole:
     """Primary on a rollout device, auxiliary under a lease."""
 
@@ -26,6 +30,8 @@ class RolloutRole:
         self._lease: int | None = None
         self._loaded = False
         self._added = 0
+        self._room = 0
+        """Groups that find free slots, when last looked at."""
         worker.rollout_load = self.load_now
         self._steps = self._sequences = self._starts = self._resumes = 0
         self._seconds = 0.0
@@ -76,9 +82,19 @@ class RolloutRole:
         for group in finished:
             self._worker.ledger.enter("scoring", ref=f"group {group.group_id}")
             self._score(group)
+        self._note_room()
         self._seconds += time.perf_counter() - begin
         if self._seconds >= msg.UNIT_S or not self.generating:
             self.report()
+
+    def _note_room(self) -> None:
+        """Free slots that another group would fill are told: at once where few groups are left to wait for, since then
+        they are a large part of the replica."""
+        job = self._worker.spec.job
+        room = (job.slots - self._rollouter.active_sequences) // job.algorithm.group_size
+        if room > self._room:
+            self._worker.room(at_once=self._rollouter.active_groups <= FEW_GROUPS)
+        self._room = room
 
     def abort(self) -> None:
         """All groups go back with their prefixes."""

@@ -45,6 +45,10 @@ def make_job(**sections: dict[str, Any]) -> Job:
     return check_job(document)
 
 
+MOST_SILENT = 100
+"""Reports in a row that tell of free slots alone: more, and what is waited for does not come."""
+
+
 class LocalTransport:
     """A handle is the array."""
 
@@ -85,6 +89,7 @@ class Worker:
             clock_offset_s=0.0,
         )
         self.events: list[msg.Event] = []
+        self._silent = 0
         self.spans: list[WorkerSpan] = []
         self.decoded: list[msg.DecodeUnit] = []
         self._batches = 0
@@ -113,7 +118,9 @@ class Worker:
 
     def _poll(self) -> None:
         delivery, arrays = self.worker.poll(PATIENCE_S)
-        assert delivery.events, "the worker says nothing"
+        assert delivery.events or delivery.load is not None, "the worker says nothing"
+        self._silent = 0 if delivery.events else self._silent + 1
+        assert self._silent < MOST_SILENT, "the worker tells of free slots and of nothing else"
         by_number = dict(zip(delivery.parcels, arrays, strict=True))
         delivery = with_handles(delivery, lambda parcel: by_number[parcel.number])
         self.events += delivery.events

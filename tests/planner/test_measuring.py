@@ -236,8 +236,11 @@ def test_the_policy_knows_what_it_would_of_the_same_physics_within_a_tenth(slots
     known = measured(profile).estimates()
     assert known is not None
     expected = estimates_of(profile, prompts_per_step=PER_STEP, group_size=GROUP_SIZE)
-    for name in ("full_load_group_s", "group_latency_s", "half_groups", "optimizer_s", "sync_s"):
+    for name in ("half_groups", "optimizer_s", "sync_s"):
         assert getattr(known, name) == pytest.approx(getattr(expected, name), rel=0.1), name
+    # it knows that a group waits until all of its responses find a slot, which the other takes to be in use always
+    assert 1.0 <= known.full_load_group_s / expected.full_load_group_s < 1.4
+    assert 0.6 < known.group_latency_s / expected.group_latency_s < 1.1
     for name in ("slot_groups", "rollout_on_train", "train_on_rollout"):
         assert getattr(known, name) == getattr(expected, name), name
     assert known.rollout.seconds(0, 1) == 0
