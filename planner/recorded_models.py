@@ -73,7 +73,7 @@ def full_load(speed: RolloutSpeed, work_G_R: Array, *, refill_s: float) -> FullL
         pace = (len(ends) + speed.half_batch) / speed.tokens_per_s
         end_at = now + (ends[0][0] - progress) * pace if ends else math.inf
         if room and ready_at < end_at:
-            progress += (ready_at - now) / pace
+            progress += (ready_at - now) / pace if ends else 0.0
             now = ready_at
             continue
         now, progress = end_at, ends[0][0]
@@ -91,8 +91,10 @@ def full_load(speed: RolloutSpeed, work_G_R: Array, *, refill_s: float) -> FullL
 def recorded_estimates(
     profile: Profile, lengths_G_R: Array, prompts_per_step: int, *, refill_s: float = 0.0
 ) -> Estimates:
-    """Everything a policy may know, with the profile's costs and these response lengths. `refill_s`: how long free slots
-    stay free for the way of a report and its answer."""
+    """Everything a policy may know, with the profile's costs and these response lengths.
+
+    `refill_s`: how long free slots stay free for the way of a report and its answer.
+    """
     rollout, group_size = profile.rollout, lengths_G_R.shape[1]
     load = full_load(rollout, lengths_G_R + rollout.start_tokens, refill_s=refill_s)
     models = profile.models or recorded_models(profile, lengths_G_R, prompts_per_step)

@@ -15,6 +15,10 @@ from engine.worker import messages as msg
 from planner.measuring import Profiler
 from planner.policy.state import Estimates
 
+WAY_S = 0.01
+"""What a rehearsed switch lacks each way: a message, and the token or the chunk under way. Without it the first leases
+are too short to win anything, and it is them that the guard looks at."""
+
 LEAST_STEPS = 8
 """Token steps of a stretch of generation below which it is no unit: it is mostly the way in and out."""
 
@@ -36,6 +40,9 @@ class Profiling:
     def __init__(self, job: Job, given: ProfileConfig | None) -> None:
         """`given`: of a calibration; the job's own goes before it."""
         given = job.profile or given
+        self._emulated = job.emulated
+        self.switched = False
+        """A switch was measured since this was last taken back."""
         self._scale = job.devices.time_scale if job.emulated else 1.0
         longest = given.response_tokens.max if job.emulated and given else job.sampling.max_response_tokens
         self._profiler = Profiler(
@@ -57,7 +64,10 @@ class Profiling:
         if rehearsal is None:
             return
         direction = "rollout_on_train" if home == "train" else "train_on_rollout"
-        self._profiler.rehearsed(direction, in_s=rehearsal.in_s, out_s=rehearsal.out_s, grad_s=rehearsal.grad_s)
+        way_s = 0.0 if self._emulated else WAY_S
+        self._profiler.rehearsed(
+            direction, in_s=rehearsal.in_s + way_s, out_s=rehearsal.out_s + way_s, grad_s=rehearsal.grad_s
+        )
 
     def decoded(self, unit: msg.DecodeUnit) -> None:
         """A stretch of generation."""
@@ -116,6 +126,7 @@ class Profiling:
         would make switching look cheaper than it is."""
         if lease.ready_at is None:
             return
+        self.switched = True
         in_s = lease.in_s if lease.in_s is not None else lease.ready_at - lease.since
         self._profiler.switched(lease.life.direction, in_s=in_s, out_s=lease.out_s)
 

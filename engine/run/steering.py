@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 MAX_ROUNDS = 16
 """Decisions in one tick: each round of actions may allow a few more; a rule that never settles is a fault."""
 
+SWITCHED_S = 0.25
+"""And how soon after the last time when a switch was measured: it takes some milliseconds."""
+
 ESTIMATE_S = 0.5
 """How often it is asked whether enough was measured, until it was; afterwards once a step."""
 
@@ -46,7 +49,7 @@ class Steering:
         self._lending = lending
         self._applier = applier
         self._recorder = recorder
-        self._estimates_due = -math.inf
+        self._estimates_due = self._estimated_at = -math.inf
 
     def measured(self) -> None:
         """A step was made: what the policy knows of speeds is looked at anew."""
@@ -90,7 +93,11 @@ class Steering:
         }
 
     def _estimate(self, now: float) -> None:
-        """Tell the policy what has been measured: after each step, and as soon as it is enough."""
+        """Tell the policy what has been measured: after each step, as soon as it is enough, and when a lease has shown
+        what switching costs."""
+        if self._profiling.switched and now >= self._estimated_at + SWITCHED_S:
+            self._profiling.switched, self._estimates_due = False, now
         if self._lending.entries and now >= self._estimates_due:
+            self._estimated_at = now
             self._picture.estimates = self._profiling.estimates() or self._picture.estimates
             self._estimates_due = math.inf if self._picture.estimates is not None else now + ESTIMATE_S

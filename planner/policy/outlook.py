@@ -11,6 +11,10 @@ from planner.policy.pulls import startable
 from planner.policy.state import Block, Estimates, State
 from planner.stage_model import slope
 
+SHORTEST_SWITCHES = 12
+"""Times of its own switch there and back that a lease is looked ahead for: where groups take hardly longer than that,
+shorter ones would go back and forth."""
+
 LONGEST_ROUNDS = 8
 """Group latencies beyond which no lease is foreseen: lengths and speeds will have changed by then."""
 
@@ -146,9 +150,11 @@ class Outlook:
 
     @property
     def round_trip_s(self) -> float:
-        """Seconds of a lease to the other role and back that delivers a single round of groups."""
+        """Seconds of a lease to the other role and back that delivers a single round of groups, or that the switch is a
+        small part of."""
         costs = self.estimates.rollout_on_train
-        return self.estimates.group_latency_s + costs.in_s + costs.out_s
+        switch_s = costs.in_s + costs.out_s
+        return max(self.estimates.group_latency_s + switch_s, SHORTEST_SWITCHES * switch_s)
 
     def dry_in(self, rollouters: int, trainers: int, *, at_close: bool) -> float:
         """Seconds until the trainers have nothing to do, with what is finished and what these rollouters add to it at

@@ -79,3 +79,9 @@ def test_a_longer_refill_never_makes_it_faster() -> None:
     rates = [full_load(speed(16), LENGTHS, refill_s=refill_s).group_s for refill_s in (0.0, 0.05, 0.2, 1.0)]
     assert rates == sorted(rates)
     assert math.isfinite(rates[-1])
+
+
+def test_a_replica_without_a_batch_of_half_speed_is_played_too() -> None:
+    lengths = np.array([[10.0, 20.0]])
+    quick = RolloutSpeed(slots=2, tokens_per_s=10.0, half_batch=0.0, resume_tokens=0.0)
+    assert full_load(quick, lengths, refill_s=0.5).group_s == pytest.approx(2.0 + 1.0 + 0.5)

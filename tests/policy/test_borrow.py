@@ -584,11 +584,16 @@ def test_a_lease_of_rollouters_is_called_home_when_its_trainers_would_be_busy_an
         "blocks": (ROLL_0, ROLL_1, make_block(2, "train", lease=7, since=10.0), TRAIN_3),
         "step": full_step(staleness=3, queue=(3, 4), trained=2),
     }
-    # over 8 + 1 + 1 s the home rollouters bring 0.5 groups a second and 6 are there: 1.1, of which block 3 trains 0.5
-    state = lent_train("bidirectional", **fields, unconsumed=finished(5, 6, 7, 8, staleness=3))
+    # 12 switches there and back are more than a round of groups, 8 + 1 + 1 s: over 24 s the home rollouters bring 0.5
+    # groups a second and 13 are there: 1.04, of which block 3 trains 0.5
+    state = lent_train("bidirectional", **fields, unconsumed=finished(*range(5, 16), staleness=3))
     # C_in and the larger of a switch there and back and a quarter of the latency: 1 + max(2, 2) s
     assert ends(state, now=12.9) == []
     assert ends(state, now=13.0) == [(2, False)]
+    # where switches are short, over a round of groups: 6 in 8 + 0.1 + 0.1 s are 0.5 + 0.73
+    quick = make_estimates(rollout_on_train=SwitchCosts(in_s=0.1, out_s=0.1))
+    few = lent_train("bidirectional", **fields, unconsumed=finished(5, 6, 7, 8, staleness=3), estimates=quick)
+    assert ends(few, now=13.0) == [(2, False)]
     # with 3 groups there it is 0.8: the block would be busy for 0.3 of 0.5
     assert ends(lent_train("bidirectional", **fields, unconsumed=finished(5, staleness=3)), now=13.0) == []
 
