@@ -20,7 +20,7 @@ THROUGHPUT, IDLE = 0.03, 0.03
 
 
 def job(arm: str, *settings: str) -> Job:
-    common = ["algorithm.steps=10", "devices.time_scale=0.1", f"schedule.arm={arm}"]
+    common = ["algorithm.steps=20", "devices.time_scale=0.1", f"schedule.arm={arm}"]
     return load_job(JOB, [*common, *settings])
 
 
@@ -76,7 +76,7 @@ def test_a_node_that_dies_comes_back_and_the_run_ends_well(tmp_path: Path) -> No
     run.play()
     assert (run.run.state, run.run.error) == ("finished", None)
     assert run.run.recovery.count == 32, "a node of 32 devices died, and each of them is counted"
-    assert len(run.rows) == 10
+    assert len(run.rows) == 20
     consumed = [group.index for step, _ in run.recorder.steps for group in step.taken]
     assert sorted(consumed) == list(range(len(consumed)))
 
