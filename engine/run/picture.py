@@ -91,7 +91,7 @@ class Picture:
 
     def _rollouter(self, entry: RolloutEntry, now: float) -> RolloutReplica:
         """As it was when last looked at, unless something has changed or its groups have grown visibly."""
-        key = (self.book.groups.changes(entry.device), entry.version, entry.loading, entry.lease, id(self.estimates))
+        key = (self.book.groups.changes(entry.device), entry.version, entry.loading, entry.lease, self.estimates)
         known = self._known.get(entry.device)
         if known is None or known[0] != key or now >= known[1]:
             latency_s = self.estimates.group_latency_s if self.estimates else 0.0
