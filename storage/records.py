@@ -282,6 +282,8 @@ class RunRow:
     """Repeat, from 1."""
     comparison_plan: dict[str, Any] | None = field(metadata=json_column("comparison_plan_json"), default=None)
     """What the whole comparison was to be, the same in each of its runs: repeats, labels, staleness, splits."""
+    settings: dict[str, Any] | None = field(metadata=json_column("settings_json"), default=None)
+    """What operators may change and governs now, by name, as the commands that change it write it; None: the job's."""
 
     def __post_init__(self) -> None:
         words.require("state of a run", self.state, words.RUN_STATES)

@@ -248,6 +248,12 @@ def m006_emulated_time(db: Database) -> None:
     db.table("runs").create_index(["work_key"])
 
 
+@TELEMETRY()
+def m007_settings(db: Database) -> None:
+    # What governs the run now, where that is no longer what its job says.
+    db.table("runs").add_column("settings_json", str)
+
+
 @CONTROL()
 def m001_commands_and_settings(db: Database) -> None:
     db.table("commands").create(

@@ -87,7 +87,10 @@ LEASE_ENDS = ("policy", "unused", "revoked", "died", "run_ended")
 
 COMMAND_STATES = ("pending", "accepted", "applied", "rejected", "superseded", "expired")
 
-COMMAND_KINDS = ("launch", "staleness", "pause", "resume", "checkpoint", "stop", "delete")
+CHANGE_KINDS = ("staleness", "partition", "policy")
+"""Commands that change a run's settings; each raises its config_version by one, and `undo` takes the last one back."""
+
+COMMAND_KINDS = ("launch", *CHANGE_KINDS, "undo", "pause", "resume", "checkpoint", "stop", "delete")
 
 RUN_COMMAND_KINDS = tuple(kind for kind in COMMAND_KINDS if kind != "launch")
 """Commands that make sense only for a run that exists, so they must name it."""

@@ -5,7 +5,16 @@ Pure: it reads text, validates it and explains what is wrong. It starts nothing 
 
 from engine.config.errors import JobError
 from engine.config.files import apply_settings, check_job, dump_job, load_job, parse_job, parse_setting
-from engine.config.job import ARMS, BORROWING_ARMS, CheckpointConfig, DevicesConfig, Job, Partition, ScheduleConfig
+from engine.config.job import (
+    ARMS,
+    BORROWING_ARMS,
+    BorrowConfig,
+    CheckpointConfig,
+    DevicesConfig,
+    Job,
+    Partition,
+    ScheduleConfig,
+)
 from engine.config.learning import (
     AlgorithmConfig,
     EvalConfig,
@@ -17,11 +26,14 @@ from engine.config.learning import (
 )
 from engine.config.profile import ProfileConfig, to_profile
 from engine.config.runnable import check_runnable, improvements_problem
+from engine.config.steering import CHANGES, Refused, change_of, changed, setting_names, settings_of, with_settings
 
 __all__ = [
     "ARMS",
     "BORROWING_ARMS",
+    "CHANGES",
     "AlgorithmConfig",
+    "BorrowConfig",
     "CheckpointConfig",
     "DevicesConfig",
     "EvalConfig",
@@ -30,12 +42,15 @@ __all__ = [
     "ModelConfig",
     "Partition",
     "ProfileConfig",
+    "Refused",
     "SamplingConfig",
     "ScheduleConfig",
     "SizeConfig",
     "TaskConfig",
     "WarmStartConfig",
     "apply_settings",
+    "change_of",
+    "changed",
     "check_job",
     "check_runnable",
     "dump_job",
@@ -43,5 +58,8 @@ __all__ = [
     "load_job",
     "parse_job",
     "parse_setting",
+    "setting_names",
+    "settings_of",
     "to_profile",
+    "with_settings",
 ]

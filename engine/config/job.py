@@ -29,6 +29,9 @@ KINDS_PLANNED = ("cuda",)
 MAX_STALENESS = 16.0
 """Above this a group would be trained that many versions late: nobody has shown that to learn."""
 
+MAX_LEASE_S = 3600.0
+"""A lease that must last longer than an hour is a change of the partition."""
+
 OVERSUBSCRIBED_WORKERS_PER_CORE = 4
 """More than this and a worker's start-up alone outlasts a small run."""
 
@@ -64,6 +67,19 @@ def _partition(value: Any) -> Any:
     return value
 
 
+class BorrowConfig(Strict):
+    """What an arm that lends may lend."""
+
+    rollout_on_train: bool = True
+    """Trainers' devices may generate."""
+    train_on_rollout: bool = True
+    """Rollouters' devices may train."""
+    lend_cap: int | None = Field(None, ge=0)
+    """Most devices lent at the same time, of both pools together; null: as many as pay."""
+    min_lease_s: float = Field(0.0, ge=0, le=MAX_LEASE_S)
+    """Seconds that a lease lasts at least, unless an operator ends it or its device dies."""
+
+
 class ScheduleConfig(Strict):
     arm: str = "no_borrow"
     staleness: float = Field(1.0, ge=0, le=MAX_STALENESS)
@@ -78,6 +94,7 @@ class ScheduleConfig(Strict):
     """Changes of the arm `bidirectional` over the published rules, by name; those not named are on."""
     deterministic: bool = False
     """Slower: at staleness 0 every arm and partition gives bitwise the same parameters and answers."""
+    borrow: BorrowConfig = BorrowConfig()
     record_states: bool = False
     """Keep every state that the policy decided on, not only those behind a decision about a lease."""
 
