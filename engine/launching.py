@@ -11,9 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from engine import allowed_paths, checkpoints, profiles
-from engine.config import Job, JobError, Partition, check_runnable, dump_job, parse_job
+from engine.config import (
+    Job,
+    JobError,
+    Partition,
+    Refused,
+    check_runnable,
+    dump_job,
+    parse_job,
+    settings_of,
+    with_settings,
+)
+from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.records import RunRow
+
+MOST_COMMANDS = 100_000
+"""Applied commands of one run that are looked at: more than anybody sends in its life."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +61,8 @@ def prepare(
     if not isinstance(text, str):
         raise ValueError(f"job must be the text of a job file, got {type(text).__name__}")
     job = parse_job(text)
+    if parent is not None and not payload.get("job"):
+        job = as_steered(job, data, parent.run_id)
     check_runnable(job)
     try:
         job.check_machine(cores)
@@ -75,6 +91,22 @@ def prepare(
         start_step=start_step,
         comparison=_comparison(payload),
     )
+
+
+def as_steered(job: Job, data: DataDir, run_id: str) -> Job:
+    """The job with what operators had changed when the run ended: what the mailbox says was applied, and nothing that
+    was only accepted."""
+    with Mailbox(data.control_db) as mailbox:
+        applied = sorted(mailbox.list(run_id, state="applied", limit=MOST_COMMANDS), key=lambda command: command.id)
+    changes: dict[str, Any] = {}
+    for command in applied:
+        changes |= (command.result or {}).get("changes", {})
+    if not changes:
+        return job
+    try:
+        return with_settings(job, settings_of(job) | changes)
+    except Refused as refusal:
+        raise JobError({"": f"cannot go on with what was changed while it ran: {refusal}"}, source="resume") from None
 
 
 def _comparison(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:

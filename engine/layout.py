@@ -4,6 +4,8 @@
     replicas  0 1 2 3 | 4       8                a replica is named by its first device
     blocks    0       | 4       8                what is lent as a whole: whole replicas of either role
 
+Blocks are what a change of the partition moves, too; they stay where they are when it does, as do the nodes.
+
 Without pools (`colocated`) a train replica's devices have both roles in turn: they generate as so many rollout replicas
 side by side, named by their first device too.
 """
@@ -11,9 +13,9 @@ side by side, named by their first device too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from engine.config import BORROWING_ARMS, Job
+from engine.config import Job
 
 NODE_DEVICES = 32
 """Most devices of an emulated node: a process costs some 40 MB and a percent of a core, a device next to nothing."""
@@ -34,9 +36,9 @@ class BlockLayout:
     """First devices of the replicas of the other role, under a lease."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Layout:
-    """Replicas and blocks of a run."""
+    """Replicas and blocks of a run; `move` is the only thing that changes it."""
 
     devices: int
     pools: bool
@@ -49,7 +51,9 @@ class Layout:
     trainers: tuple[int, ...]
     """First devices of the train replicas that are at home."""
     blocks: tuple[BlockLayout, ...]
-    """Empty where nothing can be lent."""
+    """What can be lent or change its pool; empty without pools."""
+    offset: int
+    """First device of the first block; those before it always generate."""
     copies: int
     """Rollout replicas side by side behind one name; more than 1 without pools only."""
     node_devices: int
@@ -72,10 +76,11 @@ class Layout:
                 rollouters=leaders,
                 trainers=leaders,
                 blocks=(),
+                offset=0,
                 copies=train_size // rollout_size,
                 node_devices=per_node,
             )
-        lendable = job.schedule.arm in BORROWING_ARMS
+        offset = partition.rollout % unit
         return cls(
             devices=count,
             pools=True,
@@ -83,23 +88,18 @@ class Layout:
             train_size=train_size,
             rollouters=tuple(range(0, partition.rollout, rollout_size)),
             trainers=tuple(range(partition.rollout, count, train_size)),
-            blocks=_blocks(partition.rollout, count, unit, rollout_size, train_size) if lendable else (),
+            blocks=tuple(
+                _block(first, "rollout" if first < partition.rollout else "train", unit, rollout_size, train_size)
+                for first in range(offset, count - unit + 1, unit)
+            ),
+            offset=offset,
             copies=1,
             node_devices=per_node,
         )
 
     def node_of(self, device: int) -> int:
-        """Number of the emulated node that hosts the device: with all of its block, or else of its replica."""
-        return self._first_with(device) // self.node_devices
-
-    def _first_with(self, device: int) -> int:
-        """First device of those that belong together."""
-        if self.blocks:
-            unit = len(self.blocks[0].devices)
-            return device - device % unit
-        begin = self.trainers[0] if self.pools and device >= self.trainers[0] else 0
-        size = self.rollout_size if self.pools and not begin else self.train_size
-        return device - (device - begin) % size
+        """Number of the emulated node that hosts the device, with all of its block and of its replica."""
+        return max(0, device - self.offset) // self.node_devices
 
     def replica(self, role: str, first: int) -> tuple[int, ...]:
         """Devices of the replica with this first device, in this role (rollout or train)."""
@@ -110,19 +110,31 @@ class Layout:
         """The block with this device; None where nothing can be lent."""
         return next((block for block in self.blocks if device in block.devices), None)
 
+    def move(self, block: int, pool: str) -> BlockLayout:
+        """The block's home is this pool from now on."""
+        before = next(each for each in self.blocks if each.block == block)
+        assert before.pool != pool, f"block {block} is in the {pool} pool already"
+        after = replace(before, pool=pool, home=before.away, away=before.home)
+        self.blocks = tuple(after if each.block == block else each for each in self.blocks)
+        rollouters, trainers = set(self.rollouters), set(self.trainers)
+        gone, came = (rollouters, trainers) if pool == "train" else (trainers, rollouters)
+        gone.difference_update(after.away)
+        came.update(after.home)
+        self.rollouters, self.trainers = tuple(sorted(rollouters)), tuple(sorted(trainers))
+        return after
 
-def _blocks(rollout: int, count: int, unit: int, rollout_size: int, train_size: int) -> tuple[BlockLayout, ...]:
-    blocks = []
-    for first in range(0, count, unit):
-        pool = "rollout" if first < rollout else "train"
-        sizes = (rollout_size, train_size) if pool == "rollout" else (train_size, rollout_size)
-        blocks.append(
-            BlockLayout(
-                block=first,
-                pool=pool,
-                devices=tuple(range(first, first + unit)),
-                home=tuple(range(first, first + unit, sizes[0])),
-                away=tuple(range(first, first + unit, sizes[1])),
-            )
-        )
-    return tuple(blocks)
+    def to_move(self, rollout: int) -> dict[int, str]:
+        """Block -> its new pool, of those whose home is not where a RollPool of so many devices has it."""
+        wanted = {block.block: "rollout" if block.block < rollout else "train" for block in self.blocks}
+        return {block.block: wanted[block.block] for block in self.blocks if block.pool != wanted[block.block]}
+
+
+def _block(first: int, pool: str, unit: int, rollout_size: int, train_size: int) -> BlockLayout:
+    sizes = (rollout_size, train_size) if pool == "rollout" else (train_size, rollout_size)
+    return BlockLayout(
+        block=first,
+        pool=pool,
+        devices=tuple(range(first, first + unit)),
+        home=tuple(range(first, first + unit, sizes[0])),
+        away=tuple(range(first, first + unit, sizes[1])),
+    )

@@ -2,6 +2,7 @@
 
     home -> preparing (C_in) -> working -> [draining: running chunks end] -> releasing (C_out) -> home
                \\---------------------- its lease ends --------------------------/^
+    home -> moving (C_in) -> home in the other pool
 
 A preparation under the optimizer step and the weight sync is hidden: the devices show the step until it is over.
 """
@@ -25,6 +26,7 @@ class Block:
         self._state = "home"
         self._begin: msg.BeginLease | None = None
         self._end: msg.EndLease | None = None
+        self._move: msg.Move | None = None
         self._took_up = 0.0
         """When the way under way began, modelled seconds."""
         self._working = False
@@ -71,6 +73,21 @@ class Block:
             self._state = "draining"
             self._release_if_done()
 
+    def move(self, command: msg.Move) -> None:
+        """Its home is the other pool from now on: what it had is given back or shipped."""
+        bench, before = self._bench, self._layout
+        assert self._state == "home", f"block {before.block} is {self._state} and was to change its pool"
+        self._move, self._state = command, "moving"
+        if before.pool == "rollout":
+            self._abort(before.home)
+        else:
+            for first in before.home:
+                bench.trainers.pop(first).ship_if_any(command.step, lent=True)
+        self._layout = bench.physics.layout.move(before.block, command.home)
+        kind = "switch_in" if command.home == "train" else "switch_out"
+        bench.show(before.devices, kind, version=command.weights.version, ref="move")
+        bench.timeline.at(self, bench.timeline.now + bench.physics.switch(before.pool).in_s)
+
     def stop(self) -> None:
         """Its devices end, wherever it is."""
         self._bench.timeline.cancel(self)
@@ -96,6 +113,9 @@ class Block:
 
     def due(self) -> None:
         """The way to the other role, or home, has ended."""
+        if self._state == "moving":
+            self._arrive()
+            return
         if self._at_the_step:
             self._bench.timeline.at(self, self._bench.timeline.now)  # which ends in this very moment, and comes first
             return
@@ -104,6 +124,20 @@ class Block:
             self._take_role()
         else:
             self._come_home()
+
+    def _arrive(self) -> None:
+        bench, layout, command = self._bench, self._layout, self._move
+        assert command is not None
+        bench.show(layout.devices, "idle")
+        for first in layout.home:
+            if layout.pool == "train":
+                assert command.snapshot is not None, f"block {layout.block} was sent no snapshot to train from"
+                self.add_trainer(first, version=command.snapshot.version)
+            else:
+                self.add_rollouter(first, version=command.weights.version)
+        self._state, self._move = "home", None
+        version = command.weights.version if command.snapshot is None else command.snapshot.version
+        self._emit(msg.Moved(home=command.home, version=version, at=bench.timeline.unix(), phases={}))
 
     def _take_role(self) -> None:
         bench, layout, command = self._bench, self._layout, self._begin

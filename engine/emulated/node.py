@@ -139,6 +139,10 @@ class Node:
                 self._blocks[device].begin(command)
             case msg.EndLease():
                 self._blocks[device].end(command)
+            case msg.Move():
+                self._blocks[device].move(command)
+            case msg.Prepare():
+                bench.emit(device, msg.Prepared(memory={}, rehearsal=self._rehearsal(device)))
             case msg.Generate(requests=requests):
                 self._rollouter(device, command).add(requests)
             case msg.AbortGroups():

@@ -40,6 +40,30 @@ class Snapshot:
         return self.parameters.nbytes + self.moments.nbytes
 
 
+def check_same(held: Snapshot, wanted: Snapshot) -> None:
+    """Raise RuntimeError unless a trainer holds exactly the snapshot that it was sent, all of it finite."""
+    wrong = [
+        name
+        for name, mine, sent in (
+            ("version", held.version, wanted.version),
+            ("optimizer steps", held.optimizer_steps, wanted.optimizer_steps),
+        )
+        if mine != sent
+    ]
+    for name, mine, sent in (
+        ("parameters", held.parameters, wanted.parameters),
+        ("optimizer state", held.moments, wanted.moments),
+    ):
+        if not np.array_equal(mine, sent):
+            wrong.append(name)
+        elif not np.isfinite(sent).all():
+            wrong.append(f"{name} (not finite)")
+    if wrong:
+        raise RuntimeError(
+            f"a trainer that joins does not hold the snapshot of version {wanted.version}: {', '.join(wrong)}"
+        )
+
+
 def write(folder: Path, snapshot: Snapshot) -> None:
     """The folder appears whole or not at all; an existing one is replaced."""
     about = {"format": FORMAT, "version": snapshot.version, "optimizer_steps": snapshot.optimizer_steps}

@@ -59,7 +59,7 @@ class TorchTrainer:
         """The model becomes ours; as it is now it is the reference where `kl_coef` asks for one, until `set_reference`.
 
         `temperature` is the sampling one, at which log-probabilities are taken; `tokenizer` is saved with the model.
-        Without `optimizer` this is an auxiliary.
+        Without `optimizer` this is an auxiliary, until `own_optimizer`.
         """
         self._model = model.eval()
         self._tokenizer = tokenizer
@@ -141,6 +141,13 @@ class TorchTrainer:
         restore_snapshot(self._model, self._optimizer("restore a snapshot"), snapshot)
         self._version = snapshot.version
         self.discard()
+
+    def own_optimizer(self, own: bool) -> None:
+        """Become a primary, whose state `restore` then brings, or stop being one and free what it holds."""
+        if own and self._adamw is None:
+            self._adamw = _adamw(self._model, self._algorithm)
+        elif not own:
+            self._adamw = None
 
     def save(self, folder: Path) -> None:
         adamw = self._optimizer("save a checkpoint")

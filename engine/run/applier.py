@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from engine.config import Job
 from engine.devices import Workers
 from engine.run.book import Book
+from engine.run.homes import Homes
 from engine.run.lending import Lending
 from engine.run.publication import Publication
 from engine.worker import messages as msg
@@ -24,6 +26,7 @@ class Applier:
         job: Job,
         book: Book,
         lending: Lending,
+        homes: Homes,
         workers: Workers,
         checkpoint_folder: Callable[[int], Path],
     ) -> None:
@@ -31,6 +34,7 @@ class Applier:
         self._job = job
         self._book = book
         self._lending = lending
+        self._homes = homes
         self._workers = workers
         self._checkpoint_folder = checkpoint_folder
         self._next_chunk_id = 0
@@ -70,7 +74,17 @@ class Applier:
                 book.step.evals_running += 1
                 book.train[device].busy, book.train[device].evaluating = "evaluate", name
                 prefix = self._job.eval.control_prefix or "" if name == "control" else ""
-                self.send(device, msg.Evaluate(step=book.step.version, name=name, prefix=prefix))
+                parts = book.step.eval_parts[name]
+                self.send(
+                    device,
+                    msg.Evaluate(
+                        step=book.step.version,
+                        name=name,
+                        prefix=prefix,
+                        part=parts.index(device),
+                        parts=len(parts),
+                    ),
+                )
             case act.ShipGradient(device=device):
                 book.train[device].busy = "gradient"
                 self.send(device, msg.ShipGradient(step=number))
@@ -89,6 +103,8 @@ class Applier:
                 self._end_lease(action, now)
             case act.Refuse():
                 self._lending.refuse(action, now)
+            case act.Move():
+                self._move(action, now)
             case _:
                 raise AssertionError(f"no rule applies {action!r}")
 
@@ -116,8 +132,7 @@ class Applier:
     def join(self, device: int) -> None:
         """A worker has just been started: its trainer needs the reference, a primary the present version too."""
         book = self._book
-        trains = device in book.train or device in book.joining or self._lending.block_of(device) >= 0
-        if self.reference is not None and trains:
+        if self.reference is not None and self._homes.specs[device].trains:
             self.send(device, msg.SetReference(handle=self.reference))
         if device in book.train or device in book.joining:
             self.make_primary(device)
@@ -209,3 +224,34 @@ class Applier:
                 snapshot=None if home else self.snapshot,
             ),
         )
+
+    # -- another home -------------------------------------------------------------------------------------------------
+
+    def _move(self, action: act.Move, now: float) -> None:
+        book, before = self._book, self._lending.entries[action.block].layout
+        for device in before.home:
+            if before.pool == "rollout":
+                del book.rollout[device]
+            elif book.joining.pop(device, None) is None:
+                book.leave(device)
+        self._lending.move(self._homes.leave(action.block, action.to, now), now)
+        book.trainers = self._homes.layout.trainers
+        publication, trains = self.publication, action.to == "train"
+        assert publication is not None, "a device was moved before anything was published"
+        self.send(
+            action.block,
+            msg.Move(
+                home=action.to,
+                step=book.step.version + 1,
+                weights=publication.weights,
+                snapshot=self.snapshot if trains else None,
+                reference=self.reference if trains else None,
+            ),
+        )
+
+    def prepare_all(self) -> None:
+        """Devices that lack the other role take it into memory: what is lent now was not to be lent before."""
+        for spec in list(self._homes.specs):
+            if self._lending.block_of(spec.device) >= 0 and not (spec.rolls and spec.trains):
+                self._homes.specs[spec.device] = replace(spec, rolls=True, trains=True)
+                self.send(spec.device, msg.Prepare(reference=self.reference))

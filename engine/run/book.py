@@ -85,6 +85,8 @@ class StepEntry:
     """When they were told, unix seconds."""
     evals_waiting: list[tuple[str, int]] = field(default_factory=list)
     evals_running: int = 0
+    eval_parts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Evaluation of this version -> the trainers that share its items, in order."""
     checkpoint_due: bool = False
     checkpoint_running: bool = False
 
@@ -117,6 +119,8 @@ class Book:
         self.published: int | None = None
         self.paused = False
         self.stopping = False
+        self.last_step: int | None = None
+        """Number of the step after which the run stops, where an operator asked for that."""
         self.step = StepEntry(start.version, now)
         self.rollout: dict[int, RolloutEntry] = {}
         """Devices in the rollouter role."""
@@ -280,4 +284,10 @@ class Book:
     def steps_left(self) -> int:
         """Steps to make; fewer than the job asks for where exclusions leave too few prompts to fill them."""
         groups = len(self.step.taken) + self.groups.open + self.groups.places_left
-        return int(min(self.job.algorithm.steps - self.step.version, groups // self.B))
+        return int(min(self.steps_wanted - self.step.version, groups // self.B))
+
+    @property
+    def steps_wanted(self) -> int:
+        """Number of the last step, as long as there are prompts."""
+        asked = self.job.algorithm.steps
+        return asked if self.last_step is None else min(asked, self.last_step)

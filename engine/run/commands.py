@@ -1,30 +1,32 @@
 """Operator commands on one run: checked again, accepted, and answered when they have really taken effect.
 
-| command    | accepted                           | applied                                                       |
-| ---------- | ---------------------------------- | ------------------------------------------------------------- |
-| staleness  | governs starts at once             | at the first step made only of groups started under it        |
-| pause      | nothing new starts                 | when running groups and chunks have ended                      |
-| resume     | work starts again                  | at once                                                        |
-| checkpoint | due at the next gap of the trainer | when the folder is complete                                    |
-| stop       | groups in flight come back         | when the checkpoint is written and the ledgers are closed      |
+| command    | accepted                             | applied                                                       |
+| ---------- | ------------------------------------ | ------------------------------------------------------------- |
+| staleness  | governs starts at once               | at the first step made only of groups started under it        |
+| partition  | its devices finish what they hold    | when each of them works in its new pool                       |
+| policy     | governs decisions at once            | at once; a device may be lent when it has its other role      |
+| undo       | as the change that it takes back     | as that                                                       |
+| pause      | nothing new starts                   | when running groups and chunks have ended                     |
+| resume     | work starts again                    | at once                                                       |
+| checkpoint | due at the next gap of the trainer   | when the folder is complete                                   |
+| stop       | groups in flight come back, or with  | when the checkpoint is written and the ledgers are closed     |
+|            | `drain` the step in hand is made     |                                                               |
+
+What changes a setting is in `changes.py`. An answer that says `applied` carries what was changed, so that a run that
+goes on from a checkpoint of this one begins with the same settings.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
-from engine.config import JobError, check_job
-from engine.config.job import MAX_STALENESS
+from engine.config import Refused
+from engine.run.changes import Changes
 from engine.run.run import Run
-from planner.policy.bound import Bound
-from planner.policy.staleness_change import Outcome, StalenessChanges, predict_effective_step
 from storage.mailbox import Mailbox
 from storage.records import Command
+from storage.words import CHANGE_KINDS
 
-
-class Refused(ValueError):
-    """The command cannot be done; the text is its answer."""
+STOP_MODES = ("now", "drain")
+"""Now: groups in flight come back and the step in hand is given up. Drain: that step is made first."""
 
 
 class RunCommands:
@@ -33,7 +35,7 @@ class RunCommands:
     def __init__(self, run: Run, mailbox: Mailbox) -> None:
         self._run = run
         self._mailbox = mailbox
-        self._changes = StalenessChanges()
+        self._changes = Changes(run, mailbox)
         self._pause: int | None = None
         self._stop: int | None = None
         self._checkpoints: list[int] = []
@@ -45,8 +47,12 @@ class RunCommands:
         try:
             self._check(command)
             match command.kind:
-                case "staleness":
-                    self._staleness(command)
+                case kind if kind in CHANGE_KINDS:
+                    self._changes.change(command)
+                    self._changed()
+                case "undo":
+                    self._changes.undo(command)
+                    self._changed()
                 case "pause":
                     self._pause_run(command)
                 case "resume":
@@ -82,6 +88,7 @@ class RunCommands:
                 )
             self._checkpoints.clear()
         run.observer.saved.clear()
+        self._changes.settle()
 
     def end(self) -> None:
         """The run is over: answer everything that still waits."""
@@ -115,6 +122,8 @@ class RunCommands:
             raise Refused("the run is ending and takes no more commands")
         if self._run.book.stopping:
             raise Refused("the run is stopping and takes no more commands")
+        if self._stop is not None and command.kind not in ("stop", "resume"):
+            raise Refused("the run stops after this step and takes no more commands but another stop")
         expected = command.expected_config_version
         if expected is not None and expected != self.config_version:
             raise Refused(
@@ -126,47 +135,12 @@ class RunCommands:
         self.config_version += 1
         self._run.recorder.run(config_version=self.config_version)
 
-    # -- each command -------------------------------------------------------------------------------------------------
-
-    def _staleness(self, command: Command) -> None:
-        run, book = self._run, self._run.book
-        value = staleness_value(command.payload)
-        refusal = staleness_refusal(run, value)
-        if refusal:
-            raise Refused(refusal)
-        bound = Bound(staleness=value, prompts_per_step=book.B)
-        effect = predict_effective_step(
-            version=book.step.version,
-            slots_left=book.B - len(book.step.taken),
-            prompts_per_step=book.B,
-            unconsumed=book.groups.unconsumed,
-        )
-        self._mailbox.accept(
-            command.id,
-            f"Staleness {value:g} governs starts from now on; groups already started keep their bound. "
-            f"It is expected to be effective at step {effect.expected + 1}, at step {effect.latest + 1} at the latest"
-            f"{', once the run is resumed' if book.paused else ''}.",
-        )
-        self._settle_changes(self._changes.applied(change_id=command.id, first_group_id=book.started))
-        book.bound = bound
-        self._changed()
-        run.recorder.run(staleness=value, staleness_effective_step=None)
-
     def _step_made(self, number: int, group_ids: tuple[int, ...]) -> None:
-        self._settle_changes(self._changes.step_done(step=number, group_ids=group_ids))
+        self._changes.step_made(number, group_ids)
+        if self._stop is not None:
+            self._run.request_stop()
 
-    def _settle_changes(self, outcomes: list[Outcome]) -> None:
-        for outcome in outcomes:
-            if outcome.step is None:
-                self._mailbox.supersede(outcome.change_id, "A later change of staleness took effect before this one.")
-                continue
-            self._mailbox.apply(
-                outcome.change_id,
-                f"Effective at step {outcome.step}, the first one made only of groups started under it.",
-                effective_step=outcome.step,
-                effective_version=outcome.step - 1,
-            )
-            self._run.recorder.run(staleness_effective_step=outcome.step)
+    # -- each command -------------------------------------------------------------------------------------------------
 
     def _pause_run(self, command: Command) -> None:
         if self._run.book.paused:
@@ -204,31 +178,20 @@ class RunCommands:
             self._run.book.step.checkpoint_due = True
 
     def _stop_run(self, command: Command) -> None:
-        self._mailbox.accept(command.id, f"Stopping in step {self._step_number}.")
+        run = self._run
+        mode = command.payload.get("mode", "now")
+        if mode not in STOP_MODES:
+            raise Refused(f"the mode of a stop must be {' or '.join(STOP_MODES)}, got {mode!r}")
+        drain = mode == "drain" and run.state == "running"
+        if drain and self._stop is not None:
+            raise Refused(f"the run stops after step {self._step_number} already; stop it now instead")
+        if self._stop is not None:
+            self._mailbox.supersede(self._stop, "A later command stops the run at once.")
         self._stop = command.id
-        self._run.request_stop()
-
-
-def staleness_value(payload: dict[str, Any]) -> float:
-    """The number in a staleness command. Raises Refused for anything else."""
-    value = payload.get("staleness")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Refused(f"staleness must be a number from 0 to {MAX_STALENESS:g}, got {value!r}")
-    if not 0 <= value <= MAX_STALENESS:
-        raise Refused(f"staleness must be from 0 to {MAX_STALENESS:g}, got {value!r}")
-    return float(value)
-
-
-def staleness_refusal(run: Run, value: float) -> str | None:
-    """Why this run cannot take the bound; the job's own validator decides, so that a file and a command agree."""
-    if run.job.schedule.arm == "colocated":
-        return "arm 'colocated' is on-policy by construction; its staleness is always 0"
-    if value == run.book.bound.staleness:
-        return f"staleness is {value:g} already"
-    document = run.job.model_dump(mode="json")
-    document["schedule"]["staleness"] = value
-    try:
-        check_job(document)
-    except JobError as error:
-        return "; ".join(error.problems.values())
-    return None
+        if drain:
+            self._mailbox.accept(command.id, f"Stopping when step {self._step_number} is made.")
+            run.book.last_step = self._step_number
+            return
+        why = "" if mode == "now" else f" A run that is {run.state} has no step to end."
+        self._mailbox.accept(command.id, f"Stopping in step {self._step_number}.{why}")
+        run.request_stop()

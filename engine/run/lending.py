@@ -9,10 +9,11 @@ guards; a lease that has ended is handed on as a row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from math import isfinite
 
+from engine.config import BORROWING_ARMS, ScheduleConfig
 from engine.layout import BlockLayout
 from engine.run.forecasts import Forecasts
 from engine.run.live_lease import LiveLease, gain_of, row_of
@@ -35,6 +36,10 @@ class BlockEntry:
     lease: LiveLease | None = None
     reserved: int = 0
     dead: bool = False
+    prepared: bool = True
+    """Its devices have the other role in memory too."""
+    moving: bool = False
+    """It is on its way to another home."""
 
     @property
     def device(self) -> int:
@@ -54,34 +59,78 @@ class Lending:
         self,
         *,
         run_id: str,
-        arm: str,
+        schedule: ScheduleConfig,
         blocks: Sequence[BlockLayout],
         now: float,
         write: Callable[[LeaseRow], None],
+        prepared: bool = True,
     ) -> None:
-        """`blocks`: empty where nothing can be lent; `write` takes a lease's row at each change."""
+        """`blocks`: empty without pools; `write` takes a lease's row at each change; `prepared`: see `BlockEntry`."""
         self.refused: set[str] = set()
         """Directions whose gate was asked in the present idle window of the pool that would be lent."""
-        self.directions = frozenset([arm] if arm in DIRECTIONS else DIRECTIONS)
-        self.guards: dict[str, Guard] = {name: Guard() for name in sorted(self.directions)}
-        self.entries = {block.block: BlockEntry(block, now) for block in blocks}
+        self.directions: frozenset[str] = frozenset()
+        """Directions that the settings lend in."""
+        self.guards: dict[str, Guard] = {name: Guard() for name in sorted(DIRECTIONS)}
+        self.entries = {block.block: BlockEntry(block, now, prepared=prepared) for block in blocks}
         """Number of a block, which is that of its first device -> the block."""
         self._block_of = {device: block.block for block in blocks for device in block.devices}
         self.count = 0
         self.over = False
         """The run is over, and what workers say of their leases comes too late."""
         self._run_id = run_id
-        self._ours = arm in OURS
+        self._ours = False
+        self.govern(schedule)
         self._write = write
         self._forecasts = Forecasts()
         self._recent: list[LiveLease] = []
         self._merging: list[LiveLease] = []
         """Leases whose gradient the present step has to merge."""
 
+    def govern(self, schedule: ScheduleConfig) -> None:
+        """From now on these settings say what may be lent."""
+        arm, borrow = schedule.arm, schedule.borrow
+        allowed = {"rollout_on_train": borrow.rollout_on_train, "train_on_rollout": borrow.train_on_rollout}
+        of_arm = () if arm not in BORROWING_ARMS else (arm,) if arm in DIRECTIONS else DIRECTIONS
+        self.directions = frozenset(name for name in of_arm if allowed[name])
+        self._ours = arm in OURS
+
+    def move(self, layout: BlockLayout, now: float) -> None:
+        """The block has another home."""
+        entry = self.entries[layout.block]
+        assert entry.lease is None, f"block {layout.block} changes its pool while it is lent"
+        entry.layout, entry.since, entry.moving = layout, now, True
+
+    def arrived(self, device: int, now: float) -> None:
+        """The block of the device works at its new home, or its next worker will begin there."""
+        entry = self.entry_of(device)
+        if entry is not None:
+            entry.since, entry.moving = now, False
+
+    @property
+    def recalled(self) -> frozenset[int]:
+        """Lent blocks whose direction the settings no longer lend in."""
+        return frozenset(
+            entry.device
+            for entry in self.entries.values()
+            if entry.lease is not None and entry.lease.life.direction not in self.directions
+        )
+
+    @property
+    def lends(self) -> bool:
+        """The settings lend, or something is still lent."""
+        return bool(self.directions) or self.out
+
+    def youngest_end(self, min_lease_s: float, now: float) -> float:
+        """When the next lease may end that must still last, unix seconds; infinite without one."""
+        if not min_lease_s:
+            return math.inf
+        ends = (entry.since + min_lease_s for entry in self.entries.values() if entry.lease is not None)
+        return min((at for at in ends if at > now), default=math.inf)
+
     # -- pictures -----------------------------------------------------------------------------------------------------
 
     def block_of(self, device: int) -> int:
-        """The block's number is that of its first device; -1 where nothing can be lent."""
+        """The block's number is that of its first device; -1 where nothing can be lent or moved."""
         return self._block_of.get(device, -1)
 
     def entry_of(self, device: int) -> BlockEntry | None:
@@ -89,7 +138,10 @@ class Lending:
         return self.entries.get(self.block_of(device))
 
     def blocks(self, awaited: Set[int] = frozenset()) -> tuple[Block, ...]:
-        """As the policy sees them; the home role of those awaited has an evaluation or a checkpoint to do."""
+        """Those that can be lent, as the policy sees them; the home role of those awaited has an evaluation or a
+        checkpoint to do."""
+        if not self.lends:
+            return ()
         return tuple(
             Block(
                 block=entry.device,
@@ -100,9 +152,11 @@ class Lending:
                 lease_state="dead" if entry.dead else str(entry.lease.life.state) if entry.lease else "",
                 since=entry.since,
                 reserved=entry.reserved,
+                devices=len(entry.layout.devices),
                 awaited=bool(awaited) and not awaited.isdisjoint(entry.layout.home),
             )
             for entry in self.entries.values()
+            if entry.prepared and not entry.moving
         )
 
     def open_directions(self, now: float) -> frozenset[str]:
@@ -111,7 +165,8 @@ class Lending:
 
     def held_off(self, now: float) -> dict[str, str]:
         """Directions that a guard holds off, each with why."""
-        return {name: guard.reason for name, guard in self.guards.items() if is_off(guard, now)}
+        guards = {name: self.guards[name] for name in sorted(self.directions)}
+        return {name: guard.reason for name, guard in guards.items() if is_off(guard, now)}
 
     def lease_on(self, device: int) -> LiveLease | None:
         """The lease under which the device is lent."""
@@ -145,7 +200,7 @@ class Lending:
             life=life,
             device=entry.device,
             share=1 / len(entry.layout.away),
-            alone_s=action.alone_s if action.alone_s is not None and isfinite(action.alone_s) else None,
+            alone_s=action.alone_s if action.alone_s is not None and math.isfinite(action.alone_s) else None,
             hidden=hidden,
         )
         self.count += 1
@@ -254,7 +309,7 @@ class Lending:
         entry = self.entry_of(device)
         if entry is None:
             return
-        entry.dead = True
+        entry.dead, entry.moving = True, False
         for other in self._recent:
             other.spoiled = True
         lease = entry.lease

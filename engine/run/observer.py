@@ -15,13 +15,18 @@ from engine.config import Job
 from engine.ledger_check import Life
 from engine.run.applier import Applier
 from engine.run.book import Book, RolloutEntry, StartPoint, TrainEntry
+from engine.run.homes import Homes
 from engine.run.lending import Lending
 from engine.run.profiling import Profiling
 from engine.run.publication import Publication
 from engine.run.recorder import Recorder, step_row
+from engine.run.specs import device_row
 from engine.worker import messages as msg
 from planner.policy.state import Estimates
 from storage.records import StepRow
+
+POOLS = {"rollout": "RollPool", "train": "TrainPool"}
+"""What messages call them."""
 
 
 @dataclass(slots=True)
@@ -51,6 +56,7 @@ class Observer:
         job: Job,
         book: Book,
         lending: Lending,
+        homes: Homes,
         profiling: Profiling,
         recorder: Recorder,
         applier: Applier,
@@ -60,6 +66,7 @@ class Observer:
         self._job = job
         self._book = book
         self._lending = lending
+        self._homes = homes
         self._profiling = profiling
         self._recorder = recorder
         self._applier = applier
@@ -147,6 +154,10 @@ class Observer:
                 self._lending.working(device, lease, at)
             case msg.LeaseReleased():
                 self._lease_released(device, event)
+            case msg.Moved():
+                self._moved(device, event)
+            case msg.Prepared():
+                self._prepared(device, event)
             case msg.EvalDone():
                 self._eval_done(device, event, now)
             case msg.CheckpointSaved():
@@ -284,6 +295,29 @@ class Observer:
             else:
                 book.rollout[replica] = RolloutEntry(replica, version=event.version)
 
+    def _moved(self, device: int, event: msg.Moved) -> None:
+        """A block is at home in the other pool; a trainer counts once it is at the present version."""
+        book, block = self._book, self._homes.arrive(device, event.at)
+        self._lending.arrived(device, event.at)
+        for replica in block.home:
+            if block.pool == "train":
+                book.joining[replica] = TrainEntry(replica)
+                self._at_version(replica, event.version)
+            else:
+                book.rollout[replica] = RolloutEntry(replica, version=event.version)
+        book.rollout = dict(sorted(book.rollout.items()))
+        rows = [device_row(self._homes.specs[each], pid=self.started.get(each)) for each in block.devices]
+        self._recorder.devices(rows)
+        text = f"{'Devices' if len(block.devices) > 1 else 'Device'} {', '.join(map(str, block.devices))} "
+        self._recorder.log(event.at, f"{text}came to the {POOLS[block.pool]}.", device=device)
+
+    def _prepared(self, device: int, event: msg.Prepared) -> None:
+        self.memory[device] = event.memory
+        self._profiling.ready(event.rehearsal, self._homes.specs[device].home)
+        entry = self._lending.entry_of(device)
+        if entry is not None:
+            entry.prepared = True
+
     def _eval_done(self, device: int, event: msg.EvalDone, now: float) -> None:
         self._book.train[device].busy = self._book.train[device].evaluating = None
         self._book.step.evals_running -= 1
@@ -292,7 +326,7 @@ class Observer:
         total.items += event.items
         total.failed += event.failed
         total.parts += 1
-        if total.parts < len(self._book.trainers):
+        if total.parts < len(self._book.step.eval_parts[event.name]):
             return
         del self._evaluations[event.step, event.name]
         if total.failed:

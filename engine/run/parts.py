@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine import checkpoints
-from engine.config import Job, ProfileConfig
+from engine.config import BORROWING_ARMS, Job, ProfileConfig
 from engine.devices import Workers
 from engine.layout import Layout
 from engine.learning.data_order import DataOrder
 from engine.run.applier import Applier
 from engine.run.book import Book, StartPoint
 from engine.run.decisions import Decisions
+from engine.run.homes import Homes
 from engine.run.lending import Lending
 from engine.run.observer import Observer
 from engine.run.picture import Picture
@@ -36,6 +37,7 @@ class Parts:
     specs: list[WorkerSpec]
     book: Book
     lending: Lending
+    homes: Homes
     profiling: Profiling
     applier: Applier
     observer: Observer
@@ -76,14 +78,23 @@ def assemble(
         clock_offset_s=clock_offset_s,
     )
     book.add_devices(rollout=layout.rollouters, train=layout.trainers, pools=layout.pools)
-    lending = Lending(run_id=run_id, arm=job.schedule.arm, blocks=layout.blocks, now=now, write=recorder.lease)
+    homes = Homes(layout, specs)
+    lending = Lending(
+        run_id=run_id,
+        schedule=job.schedule,
+        blocks=layout.blocks,
+        now=now,
+        write=recorder.lease,
+        prepared=job.emulated or job.schedule.arm in BORROWING_ARMS,
+    )
     profiling = Profiling(job, calibration)
-    picture = Picture(book, lending, layout, job.schedule.improvements_resolved, chunk_seconds=profiling.chunk_seconds)
+    picture = Picture(book, lending, homes, job.schedule.improvements_resolved, chunk_seconds=profiling.chunk_seconds)
     applier = Applier(
         run_id=run_id,
         job=job,
         book=book,
         lending=lending,
+        homes=homes,
         workers=workers,
         checkpoint_folder=lambda version: checkpoints.folder_of(checkpoints_dir, version),
     )
@@ -91,6 +102,7 @@ def assemble(
         job=job,
         book=book,
         lending=lending,
+        homes=homes,
         profiling=profiling,
         recorder=recorder,
         applier=applier,
@@ -100,12 +112,13 @@ def assemble(
         specs=specs,
         book=book,
         lending=lending,
+        homes=homes,
         profiling=profiling,
         applier=applier,
         observer=observer,
         recovery=Recovery(
             specs=specs,
-            layout=layout,
+            homes=homes,
             book=book,
             lending=lending,
             applier=applier,
@@ -114,7 +127,7 @@ def assemble(
             workers=workers,
         ),
         steering=Steering(
-            layout=layout,
+            homes=homes,
             picture=picture,
             profiling=profiling,
             decisions=Decisions(recorder, every_state=job.schedule.record_states),

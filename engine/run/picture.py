@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engine.layout import Layout
 from engine.run.book import Book, RolloutEntry, TrainEntry
+from engine.run.homes import Homes
 from engine.run.lending import Lending
 from planner.policy.colocated import share_of
 from planner.policy.improvements import Improvements
-from planner.policy.state import ColocatedDevice, Estimates, RolloutReplica, State, Step, TrainReplica
+from planner.policy.state import ColocatedDevice, Estimates, Limits, RolloutReplica, State, Step, TrainReplica
 
 HANDOVER_S = 0.04
 """What a report and an answer may take on a busy machine: a trainer gets its next chunk so much before the end of its
@@ -32,7 +31,7 @@ class Picture:
 
     book: Book
     lending: Lending
-    layout: Layout
+    homes: Homes
     improvements: Improvements
     estimates: Estimates | None = field(default=None)
     """What was measured so far; None: too little."""
@@ -45,7 +44,8 @@ class Picture:
         """The picture at `now`, unix seconds."""
         book, step, schedule = self.book, self.book.step, self.book.job.schedule
         groups = book.groups
-        wanted = book.job.algorithm.steps * book.B - (groups.started - groups.excluded)
+        wanted = max(0, book.steps_wanted * book.B - (groups.started - groups.excluded))
+        awaited = self._awaited()
         return State(
             arm=schedule.arm,
             streaming=schedule.consume_resolved == "stream",
@@ -72,14 +72,24 @@ class Picture:
             ),
             unconsumed=groups.counted,
             colocated=tuple(self._colocated(device) for device in book.role),
-            blocks=self.lending.blocks(self._awaited()),
+            blocks=self.lending.blocks(awaited),
             returned=groups.returned,
             estimates=self.estimates,
             improvements=self.improvements,
             directions=self.lending.open_directions(now),
             refused=frozenset(self.lending.refused),
             closing_since=step.closing_since,
+            moving=self.homes.moving(self.lending, awaited),
+            recalled=self.lending.recalled,
+            limits=self.limits,
         )
+
+    @property
+    def limits(self) -> Limits:
+        """What operators allow; an emulated run's times are those of this machine here."""
+        job = self.book.job
+        borrow, scale = job.schedule.borrow, job.devices.time_scale if job.emulated else 1.0
+        return Limits(lend_cap=borrow.lend_cap, min_lease_s=borrow.min_lease_s * scale)
 
     def _awaited(self) -> set[int]:
         """Trainers that an evaluation or the checkpoint of this version waits for, or that are on their way to it."""
@@ -113,7 +123,7 @@ class Picture:
             may_update_in_flight=may_update,
             free_groups=self.book.groups.room(
                 entry.device,
-                slots=self.book.job.slots * self.layout.copies,
+                slots=self.book.job.slots * self.homes.layout.copies,
                 group_size=self.book.job.algorithm.group_size,
             ),
             block=self.lending.block_of(entry.device),
@@ -132,6 +142,7 @@ class Picture:
             lease=entry.lease,
             groups=sum(len(chunk) for chunk in entry.chunks),
             busy_since=entry.busy_since,
+            leaving=entry.lease is None and self.homes.is_leaving(entry.device),
             ahead_at=self.ahead_at(entry),
         )
 
@@ -142,10 +153,11 @@ class Picture:
 
     def next_due(self, now: float) -> float:
         """When the policy is to be asked again though nothing has happened, unix seconds; infinite: not at all."""
+        young = self.lending.youngest_end(self.limits.min_lease_s, now)
         if not (self.book.step.queue or self.book.groups.buffered):
-            return math.inf
+            return young
         due = (self.ahead_at(entry) for entry in self.book.train.values() if len(entry.chunks) == 1)
-        return min((at for at in due if at > now), default=math.inf)
+        return min([young, *(at for at in due if at > now)])
 
     def _colocated(self, device: int) -> ColocatedDevice:
         book = self.book

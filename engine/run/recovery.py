@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.devices import Workers
-from engine.layout import Layout
 from engine.run.applier import Applier
 from engine.run.book import Book, RolloutEntry, TrainEntry
+from engine.run.homes import Homes
 from engine.run.lending import Lending
 from engine.run.observer import Observer
 from engine.run.recorder import Recorder
@@ -41,7 +41,7 @@ class Recovery:
         self,
         *,
         specs: Sequence[msg.WorkerSpec],
-        layout: Layout,
+        homes: Homes,
         book: Book,
         lending: Lending,
         applier: Applier,
@@ -50,7 +50,7 @@ class Recovery:
         workers: Workers,
     ) -> None:
         self._specs = specs
-        self._layout = layout
+        self._homes = homes
         self._book = book
         self._lending = lending
         self._applier = applier
@@ -98,7 +98,7 @@ class Recovery:
             entry = self._lending.entry_of(device)
             if entry is not None and not self.dead & set(entry.layout.devices):
                 self._lending.back(device, now)
-            if device in self._layout.rollouters:
+            if device in self._homes.layout.rollouters:
                 self._book.rollout[device] = RolloutEntry(device)
                 self._book.rollout = dict(sorted(self._book.rollout.items()))
             self._recorder.log(now, f"{device_name(self._specs[device])} works again.", device=device)
@@ -133,7 +133,8 @@ class Recovery:
             self._applier.publication.waiting.discard(device)
             self._observer.settle_publication()
         self._lending.die(device, now, lost_groups=trained)
-        if device in self._layout.trainers:
+        self._homes.die(device)
+        if device in self._homes.layout.trainers:
             book.joining[device] = TrainEntry(device)
         return f"{groups} unfinished groups begin anew, {chunks} chunks and the gradient of {trained} groups are redone"
 

@@ -92,9 +92,10 @@ class Run:
             calibration=calibration,
         )
         self.specs, self.book, self.lending, self.applier = parts.specs, parts.book, parts.lending, parts.applier
+        self.homes = parts.homes
         self.observer, self.recovery = parts.observer, parts.recovery
         self._profiling, self._steering, self._version_work = parts.profiling, parts.steering, parts.version_work
-        self._watchdog = Watchdog(self.specs, now=clock())
+        self._watchdog = Watchdog(self.homes, now=clock())
         self._gone: set[int] = set()
         self._version_work.open()
 
@@ -198,8 +199,8 @@ class Run:
 
     @property
     def quiet(self) -> bool:
-        """Nothing is being generated or computed, and no device is lent."""
-        return self._still and not self.lending.out
+        """Nothing is being generated or computed, and no device is lent or on its way to another pool."""
+        return self._still and not self.lending.out and not self.homes.under_way
 
     @property
     def _still(self) -> bool:

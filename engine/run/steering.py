@@ -6,9 +6,9 @@ import logging
 import math
 from collections.abc import Container
 
-from engine.layout import Layout
 from engine.run.applier import Applier
 from engine.run.decisions import Decisions
+from engine.run.homes import Homes
 from engine.run.lending import Lending
 from engine.run.picture import Picture
 from engine.run.profiling import Profiling
@@ -34,7 +34,7 @@ class Steering:
     def __init__(
         self,
         *,
-        layout: Layout,
+        homes: Homes,
         picture: Picture,
         profiling: Profiling,
         decisions: Decisions,
@@ -42,7 +42,7 @@ class Steering:
         applier: Applier,
         recorder: Recorder,
     ) -> None:
-        self._layout = layout
+        self._homes = homes
         self._picture = picture
         self._profiling = profiling
         self._decisions = decisions
@@ -78,7 +78,7 @@ class Steering:
         # a primary that comes to the present version is in no picture
         causes = dict.fromkeys(book.joining, resting) | idle_causes(state)
         everywhere = self._of_devices(causes)
-        for device in range(self._layout.devices):
+        for device in range(self._homes.layout.devices):
             self._recorder.idle_cause(device, now, "failure" if device in dead else everywhere.get(device))
 
     def _of_devices(self, causes: dict[int, str]) -> dict[int, str]:
@@ -87,7 +87,7 @@ class Steering:
         return {
             device: cause
             for first, cause in causes.items()
-            for device in self._layout.replica(
+            for device in self._homes.layout.replica(
                 book.role.get(first) or ("rollout" if first in book.rollout else "train"), first
             )
         }
@@ -97,7 +97,7 @@ class Steering:
         what switching costs."""
         if self._profiling.switched and now >= self._estimated_at + SWITCHED_S:
             self._profiling.switched, self._estimates_due = False, now
-        if self._lending.entries and now >= self._estimates_due:
+        if self._lending.lends and now >= self._estimates_due:
             self._estimated_at = now
             self._picture.estimates = self._profiling.estimates() or self._picture.estimates
             self._estimates_due = math.inf if self._picture.estimates is not None else now + ESTIMATE_S

@@ -33,7 +33,7 @@ class VersionWork:
         job, book = self._job, self._book
         version, last = book.step.version, book.steps_left == 0
         self.last_noted = last
-        if last and version < job.algorithm.steps:
+        if last and version < job.algorithm.steps and book.last_step is None:
             text = f"The items end after step {version}: too few are left to fill another step."
             self._recorder.log(self._clock(), text, level="warning")
         if job.emulated:
@@ -49,5 +49,6 @@ class VersionWork:
         new = due - self._noted
         self._noted |= new
         names = [name for name in EVAL_NAMES if name in new]
+        book.step.eval_parts |= dict.fromkeys(names, book.trainers)
         book.step.evals_waiting += [(name, device) for name in names for device in book.trainers]
         book.step.checkpoint_due = book.step.checkpoint_due or CHECKPOINT in new

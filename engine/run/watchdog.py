@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from engine.run.book import Book
+from engine.run.homes import Homes
 from engine.run.lending import Lending
 from engine.run.observer import Observer
 from engine.run.specs import device_name
-from engine.worker.messages import WorkerSpec
 from planner.policy.leases import LeaseState
 
 START_DEADLINE_S = 180.0
@@ -28,8 +28,8 @@ SWITCH_DEADLINE_S = 300.0
 class Watchdog:
     """Looks once a tick; sleeps while the run is paused."""
 
-    def __init__(self, specs: Sequence[WorkerSpec], *, now: float) -> None:
-        self._specs = specs
+    def __init__(self, homes: Homes, *, now: float) -> None:
+        self._homes = homes
         self._seen: tuple[object, ...] = ()
         self._since = now
         self._dead_since: dict[int, float] = {}
@@ -68,6 +68,9 @@ class Watchdog:
             if now - since > START_DEADLINE_S:
                 return f"The new worker of {self._name(device)} is not ready after {START_DEADLINE_S:.0f} s."
         self._dead_since = {device: since for device, since in self._dead_since.items() if device in dead}
+        for block, since in self._homes.under_way.items():
+            if now - since > SWITCH_DEADLINE_S:
+                return f"{self._name(block)} has been on its way to the other pool for {SWITCH_DEADLINE_S:.0f} s."
         for entry in lending.entries.values():
             lease = entry.lease
             if lease is None or lease.life.state not in (LeaseState.PREPARING, LeaseState.RELEASING):
@@ -81,10 +84,11 @@ class Watchdog:
     def _waited_for(self, state: str, book: Book, observer: Observer, lending: Lending, dead: Collection[int]) -> str:
         if state in ("starting", "warming_up"):
             done = observer.started if state == "starting" else observer.ready
-            return ", ".join(device_name(spec) for spec in self._specs if spec.device not in done) or "weights"
+            return ", ".join(device_name(spec) for spec in self._homes.specs if spec.device not in done) or "weights"
         busy = [f"{self._name(d)} with {len(groups)} groups" for d, groups in book.groups.in_flight.items() if groups]
         busy += [f"{self._name(d)} on {t.busy}" for d, t in book.train.items() if t.busy]
         busy += [f"{self._name(d)} to come to version {book.step.version}" for d in book.joining]
+        busy += [f"{self._name(block)} on its way to the other pool" for block in self._homes.under_way]
         busy += [f"the new worker of {self._name(device)}" for device in dead]
         busy += [
             f"{self._name(entry.device)} under lease {entry.lease.life.lease_id} ({entry.lease.life.state})"
@@ -95,4 +99,4 @@ class Watchdog:
         return ", ".join(busy) or "nobody: the policy handed nothing out"
 
     def _name(self, device: int) -> str:
-        return device_name(self._specs[device])
+        return device_name(self._homes.specs[device])

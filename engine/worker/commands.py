@@ -38,6 +38,9 @@ class Evaluate:
     name: str
     prefix: str
     """Text that every answer is made to start with; empty for none."""
+    part: int
+    """Of the held-out items, from 0."""
+    parts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +120,29 @@ class EndLease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Leave the home role for good (groups come back, a gradient is shipped) and be at home in the other pool."""
+
+    home: str
+    """rollout or train, from now on."""
+    step: int
+    """Step whose gradient is shipped."""
+    weights: Weights
+    snapshot: SnapshotHandle | None
+    """For a new trainer: parameters and optimizer state of the newest version."""
+    reference: Handle | None
+    """For a new trainer: the weights of the KL term's reference, where there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Take the other role into memory, passive, so that the device can be lent."""
+
+    reference: Handle | None
+    """As in `Move`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shutdown:
     """Close the ledger and end; running groups are dropped (abort them first to keep their prefixes)."""
 
@@ -136,5 +162,7 @@ Command = (
     | SwitchRole
     | BeginLease
     | EndLease
+    | Move
+    | Prepare
     | Shutdown
 )

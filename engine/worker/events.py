@@ -186,6 +186,27 @@ class LeaseReleased:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """The device is at home in the other pool, and its new role holds what it was sent, bit by bit."""
+
+    home: str
+    version: int
+    """Of the new role."""
+    at: float
+    phases: dict[str, float]
+    """Part of the way -> seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The other role is in memory."""
+
+    memory: dict[str, int]
+    """Role -> bytes that it keeps."""
+    rehearsal: Rehearsal | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     level: str
     text: str
@@ -229,6 +250,8 @@ Event = (
     | LeaseReady
     | LeaseWorking
     | LeaseReleased
+    | Moved
+    | Prepared
     | Log
     | Failed
     | Closed

@@ -45,7 +45,8 @@ class TorchRoles:
         self._task: ReasoningGymTask
         self._rollout: RolloutRole | None = None
         self._train: TrainRole | None = None
-        self._active = self._spec.home or "train"
+        self._home = self._spec.home
+        self._active = self._home or "train"
         self._lease: int | None = None
         self._begun = False
 
@@ -61,32 +62,20 @@ class TorchRoles:
         notes: tuple[str, ...] = ()
         memory: dict[str, int] = {}
         if spec.trains:
-            loaded = self._load_model(warm=spec.source and spec.resume_from is None)
-            notes = loaded.notes
             primary = spec.home != "rollout"
-            trainer = TorchTrainer(
-                loaded.model,
-                loaded.tokenizer,
-                job.algorithm,
-                temperature=job.sampling.temperature,
-                optimizer=primary,
-                deterministic=job.schedule.deterministic,
-            )
+            trainer, notes = self._make_trainer(primary=primary, warm=spec.source and spec.resume_from is None)
             if spec.resume_from is not None and primary:
                 trainer.load(spec.resume_from)
-            evaluator = self._make_rollouter(loaded, evaluator=True) if primary else None
-            self._train = TrainRole(self._worker, self._transport, trainer, self._task, evaluator)
             memory["train"] = trainer.nbytes
             if spec.source:
                 version, handle = trainer.version, self._transport.put(trainer.vector())
                 if spec.home is not None:
-                    put_aside = self._train.put_aside(handle)
+                    put_aside = self.train.put_aside(handle)
                 kept = trainer.reference_vector()
                 reference = None if kept is None else self._transport.put(kept)
         if spec.rolls:
-            rollouter = self._make_rollouter(self._load_model(warm=False))
-            self._rollout = RolloutRole(self._worker, rollouter, self._task)
-            memory["rollout"] = rollouter.nbytes
+            self._rollout = self._make_rollout_role()
+            memory["rollout"] = self._rollout.nbytes
         self._worker.emit(
             msg.Ready(
                 training_items=self._task.size,
@@ -102,9 +91,28 @@ class TorchRoles:
         )
 
     def _rehearse(self) -> msg.Rehearsal | None:
-        if self._spec.home is None or self._rollout is None or self._train is None:
+        if self._home is None or self._rollout is None or self._train is None:
             return None
-        return rehearse(self._spec.home, self._rollout, self._train, self._spec.job)
+        return rehearse(self._home, self._rollout, self._train, self._spec.job)
+
+    def _make_trainer(self, *, primary: bool, warm: bool = False) -> tuple[TorchTrainer, tuple[str, ...]]:
+        """The trainer role, with its trainer and what there is to say of its model."""
+        job, loaded = self._spec.job, self._load_model(warm=warm)
+        trainer = TorchTrainer(
+            loaded.model,
+            loaded.tokenizer,
+            job.algorithm,
+            temperature=job.sampling.temperature,
+            optimizer=primary,
+            deterministic=job.schedule.deterministic,
+        )
+        # it answers with the trainer's own parameters, so a passive role's costs nothing
+        evaluator = self._make_rollouter(loaded, evaluator=True)
+        self._train = TrainRole(self._worker, self._transport, trainer, self._task, evaluator)
+        return trainer, loaded.notes
+
+    def _make_rollout_role(self) -> RolloutRole:
+        return RolloutRole(self._worker, self._make_rollouter(self._load_model(warm=False)), self._task)
 
     def _load_model(self, *, warm: bool) -> LoadedModel:
         """The job's model; without `warm` the built-in one keeps its random weights, which are about to be replaced."""
@@ -170,6 +178,10 @@ class TorchRoles:
                 self._begin_lease(command)
             case msg.EndLease():
                 self._end_lease(command)
+            case msg.Move():
+                self._move(command)
+            case msg.Prepare():
+                self._prepare_other(command)
             case _:
                 raise AssertionError(f"no role handles {command!r}")
 
@@ -215,7 +227,7 @@ class TorchRoles:
         assert self._lease is None, f"device {self._spec.device} is under lease {self._lease} already"
         phases = _Phases()
         worker.ledger.enter("switch_in", version=command.weights.version, ref=f"lease {command.lease}")
-        if self._spec.home == "rollout":
+        if self._home == "rollout":
             self.rollout.abort()
             phases.end("drain")
         else:
@@ -224,7 +236,7 @@ class TorchRoles:
             worker.ledger.enter("switch_in", version=command.weights.version, ref=f"lease {command.lease}")
         vector = self._transport.get(command.weights.handle)
         phases.end("fetch")
-        if self._spec.home == "rollout":
+        if self._home == "rollout":
             self._active = "train"
             self.train.take(vector, command.weights.version)
         else:
@@ -266,8 +278,8 @@ class TorchRoles:
                 self.rollout.load(self._transport.get(command.weights.handle), command.weights.version)
                 phases.end("load")
             version = self.rollout.version
-        assert self._spec.home is not None
-        self._active, self._lease = self._spec.home, None
+        assert self._home is not None
+        self._active, self._lease = self._home, None
         self.rollout.under(None)
         self.train.under(None)
         worker.emit(
@@ -275,6 +287,53 @@ class TorchRoles:
                 lease=command.lease, version=version, began_at=began_at, at=worker.now(), phases=phases.seconds
             )
         )
+
+    def _move(self, command: msg.Move) -> None:
+        """Another home: what the new role lacks is built, and a trainer is checked before it counts."""
+        worker, version = self._worker, command.weights.version
+        assert self._lease is None, f"device {self._spec.device} changes its home under lease {self._lease}"
+        assert command.home != self._home, f"device {self._spec.device} is at home in the {command.home} pool already"
+        phases = _Phases()
+        if command.home == "train":
+            assert command.snapshot is not None, f"device {self._spec.device} was sent no snapshot to train from"
+            worker.ledger.enter("switch_in", version=command.snapshot.version, ref=MOVE)
+            self.rollout.abort()
+            phases.end("drain")
+            self._need_trainer(command.reference)
+            phases.end("build")
+            self.train.become_primary(command.snapshot)
+            phases.end("restore")
+            version = self.train.version
+        else:
+            self.train.ship_if_any(command.step)
+            phases.end("ship")
+            worker.ledger.enter("switch_out", version=version, ref=MOVE)
+            self._need_rollouter()
+            phases.end("build")
+            self.rollout.load(self._transport.get(command.weights.handle), version)
+            self.train.resign()
+            phases.end("load")
+        self._home = self._active = command.home
+        worker.emit(msg.Moved(home=command.home, version=version, at=worker.now(), phases=phases.seconds))
+
+    def _prepare_other(self, command: msg.Prepare) -> None:
+        """The role that it does not have yet, between two chunks or tokens."""
+        if self._rollout is None or self._train is None:
+            self._worker.ledger.enter("startup", ref="the other role")
+        self._need_trainer(command.reference)
+        self._need_rollouter()
+        memory = {"train": self.train.nbytes, "rollout": self.rollout.nbytes}
+        self._worker.emit(msg.Prepared(memory=memory, rehearsal=self._rehearse()))
+
+    def _need_trainer(self, reference: msg.Handle | None) -> None:
+        if self._train is None:
+            self._make_trainer(primary=False)
+            if reference is not None:
+                self.train.set_reference(self._transport.get(reference))
+
+    def _need_rollouter(self) -> None:
+        if self._rollout is None:
+            self._rollout = self._make_rollout_role()
 
     def _note_work(self) -> None:
         """The first useful work of a lease begins: its preparation ends here."""
@@ -292,6 +351,10 @@ class TorchRoles:
             seconds = time.perf_counter() - begin
             loaded = msg.WeightsLoaded(version=self.train.version, seconds=seconds, at=self._worker.now())
             self._worker.emit(loaded)
+
+
+MOVE = "move"
+"""What spans of a change of home refer to."""
 
 
 class _Phases:

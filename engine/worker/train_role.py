@@ -39,9 +39,9 @@ class TrainRole:
         transport: Transport,
         trainer: TorchTrainer,
         task: ReasoningGymTask,
-        evaluator: TransformersRollouter | None,
+        evaluator: TransformersRollouter,
     ) -> None:
-        """`evaluator` answers with the trainer's own parameters, which is what is evaluated; None: it never does."""
+        """`evaluator` answers with the trainer's own parameters, which is what is evaluated."""
         self._worker = worker
         self._transport = transport
         self._trainer = trainer
@@ -182,17 +182,30 @@ class TrainRole:
 
     def restore(self, put_aside: msg.SnapshotHandle) -> None:
         """Become a primary of the snapshot's version."""
-        if put_aside.folder is not None:
-            taken = snapshot.read(put_aside.folder)
-        else:
-            taken = snapshot.Snapshot(
-                version=put_aside.version,
-                parameters=self._transport.get(put_aside.weights),
-                moments=self._transport.get(put_aside.moments),
-                optimizer_steps=put_aside.optimizer_steps,
-            )
+        self._trainer.restore(self._fetched(put_aside))
+        self._accumulated = False
+
+    def become_primary(self, put_aside: msg.SnapshotHandle) -> None:
+        """Own the optimizer from the snapshot on. Raises RuntimeError where what it then holds is not the snapshot."""
+        self._trainer.own_optimizer(True)
+        taken = self._fetched(put_aside)
         self._trainer.restore(taken)
         self._accumulated = False
+        snapshot.check_same(self._trainer.snapshot(), taken)
+
+    def resign(self) -> None:
+        """The optimizer is no longer its own; the weights stay, passive."""
+        self._trainer.own_optimizer(False)
+
+    def _fetched(self, put_aside: msg.SnapshotHandle) -> snapshot.Snapshot:
+        if put_aside.folder is not None:
+            return snapshot.read(put_aside.folder)
+        return snapshot.Snapshot(
+            version=put_aside.version,
+            parameters=self._transport.get(put_aside.weights),
+            moments=self._transport.get(put_aside.moments),
+            optimizer_steps=put_aside.optimizer_steps,
+        )
 
     def take(self, vector: Vector, version: int) -> None:
         """Become this version of the weights; what was accumulated is forgotten."""
@@ -204,9 +217,8 @@ class TrainRole:
 
     def evaluate(self, command: msg.Evaluate) -> None:
         evaluator, spec = self._evaluator, self._worker.spec
-        assert evaluator is not None, f"device {spec.device} has nothing to evaluate with"
         self._worker.ledger.enter("evaluate", version=self.version, step=command.step)
-        items = range(-1 - spec.train_rank, -1 - self._task.held_out, -spec.train_world)
+        items = range(-1 - command.part, -1 - self._task.held_out, -command.parts)
         correct, failed = 0.0, 0
         answer = evaluator.greedy if spec.job.eval.greedy else evaluator.sampled
         texts = answer([self._task.prompt(item) for item in items], command.prefix)

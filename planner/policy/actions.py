@@ -139,6 +139,16 @@ class ResumeGroups:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """The block changes its home pool: unfinished groups come back with their prefixes, or the gradient is shipped."""
+
+    block: int
+    to: str
+    """rollout or train."""
+    reason: str
+
+
 Action = (
     LoadWeights
     | StartGroups
@@ -153,4 +163,5 @@ Action = (
     | Refuse
     | EndLease
     | ResumeGroups
+    | Move
 )

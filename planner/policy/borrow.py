@@ -14,6 +14,7 @@ from planner.policy.actions import Action, EndLease, Lend, Refuse
 from planner.policy.pools import batch_with, take_groups
 from planner.policy.pulls import OURS, group_pulls
 from planner.policy.state import State
+from planner.policy.steered import within
 from planner.policy.training import shared_chunks, train_actions
 from planner.policy.weights import weight_loads
 
@@ -29,7 +30,7 @@ def decide(state: State, now: float) -> list[Action]:
     taken = take_groups(state)
     trainable, complete = batch_with(state, taken)
     if early:
-        moves = lending(state, now, len(trainable))
+        moves = within(state, now, lending(state, now, len(trainable)))
         if any(isinstance(move, Lend | EndLease) for move in moves):
             return moves
         actions += moves
@@ -39,7 +40,7 @@ def decide(state: State, now: float) -> list[Action]:
     chunks = shared_chunks(state, trainable, now, batch_complete=complete)
     actions += train_actions(state, chunks)
     if not early and all(isinstance(action, Refuse) for action in actions):
-        actions += lending(state, now, len(trainable))
+        actions += within(state, now, lending(state, now, len(trainable)))
     return actions
 
 

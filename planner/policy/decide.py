@@ -2,7 +2,8 @@
 
     observe -> State -> decide -> actions -> whoever runs the devices applies and records them
 
-Arms differ in one file each. Time is handed in and nothing here reads a clock, a random source or a device.
+Arms differ in one file each; what operators asked for (`steered.py`) goes before them. Time is handed in and nothing
+here reads a clock, a random source or a device.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from planner.policy import borrow, colocated, pools
 from planner.policy.actions import Action
 from planner.policy.pulls import OURS
 from planner.policy.state import State
+from planner.policy.steered import steering
 
 _ARMS: dict[str, Callable[[State, float], list[Action]]] = {
     "no_borrow": pools.decide,
@@ -28,4 +30,4 @@ def decide(state: State, now: float) -> list[Action]:
     """
     if state.arm not in _ARMS:
         raise ValueError(f"arm must be one of {', '.join(_ARMS)}, got {state.arm!r}")
-    return _ARMS[state.arm](state, now)
+    return steering(state) or _ARMS[state.arm](state, now)

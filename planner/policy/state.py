@@ -63,6 +63,8 @@ class TrainReplica:
     """Groups of its running chunk."""
     busy_since: float = 0.0
     """When it began what it is busy with, in the time handed to `decide`."""
+    leaving: bool = False
+    """It goes to the other pool: it is handed no chunk any more."""
     ahead_at: float = 0.0
     """From when on it may be handed another chunk while it works: shortly before it will need one."""
 
@@ -97,6 +99,7 @@ class Block:
     """Replicas of the home role on it."""
     auxiliaries: int
     """Replicas of the other role that it can hold."""
+    devices: int = 1
     lease: int | None = None
     """The lease under which it is lent; None: it is home."""
     lease_state: str = ""
@@ -108,6 +111,32 @@ class Block:
     awaited: bool = False
     """An evaluation or a checkpoint of this version waits for its home role, or that is only just coming to this
     version: the block is not lent, or called home."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moving:
+    """A block whose home is to be the other pool, and that has not left yet."""
+
+    block: int
+    to: str
+    """rollout or train: its role from then on."""
+    home: tuple[int, ...]
+    """First devices of its replicas of the present home role."""
+    awaited: bool
+    """An evaluation or a checkpoint of this version waits for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What operators allow beyond the arm and the directions."""
+
+    lend_cap: int | None = None
+    """Most devices lent at the same time; None: as many as pay."""
+    min_lease_s: float = 0.0
+    """A lease is not ended by the arm before it has lasted so long."""
+
+
+NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +232,10 @@ class State:
     granted a lease: the published rules ask once per window."""
     closing_since: float | None = None
     """When the merge and optimizer step of the step being made began; None while it is being filled."""
+    moving: tuple[Moving, ...] = ()
+    recalled: frozenset[int] = frozenset()
+    """Lent blocks whose direction the settings no longer lend in."""
+    limits: Limits = NO_LIMITS
     chunks_ahead: int = LIVE_CHUNKS_AHEAD
     """Chunks that a trainer may hold: the one it works on, and one more so that it does not idle for the time that a
     report and an answer take. More, or earlier than `TrainReplica.ahead_at`, would bind work that another trainer could

@@ -47,8 +47,8 @@ def idle_trainers(state: State) -> list[TrainReplica]:
 
 def takes_chunk(replica: TrainReplica, chunks_ahead: int, now: float) -> bool:
     """It is idle, or about to end a chunk and holds fewer than it may."""
-    if not replica.ready or replica.busy is None:
-        return replica.ready
+    if not replica.ready or replica.leaving or replica.busy is None:
+        return replica.ready and not replica.leaving
     return replica.busy == "chunk" and replica.chunks < chunks_ahead and now >= replica.ahead_at
 
 
@@ -71,7 +71,7 @@ def shared_chunks(state: State, queue: tuple[int, ...], now: float, *, batch_com
         return chunks
     takers = [replica for replica in state.train if takes_chunk(replica, state.chunks_ahead, now)]
     takers.sort(key=lambda replica: replica.chunks)
-    trainers = sum(replica.ready for replica in state.train)
+    trainers = sum(replica.ready and not replica.leaving for replica in state.train)
     shares = HALVES * trainers if trainers > 1 else 1
     open_groups = len(queue) if batch_complete else len(queue) + state.bound.prompts_per_step - _taken(state, queue)
     # the published rules take full chunks and split the tail between both sides; an even share from the start is better

@@ -129,7 +129,7 @@ def test_everything_lets_every_device_speak_first_devices_last() -> None:
         pytest.param(
             4, msg.SaveCheckpoint(folder=make_specs(make_job())[0].base_dir, step=1), "learn nothing", id="save"
         ),
-        pytest.param(4, msg.Evaluate(step=0, name="eval", prefix=""), "learn nothing", id="evaluate"),
+        pytest.param(4, msg.Evaluate(step=0, name="eval", prefix="", part=0, parts=1), "learn nothing", id="evaluate"),
         pytest.param(4, msg.SwitchRole(role="rollout"), "has a home", id="switch"),
     ],
 )

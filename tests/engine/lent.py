@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.config import check_job
+from engine.config import ScheduleConfig, check_job
 from engine.layout import Layout
 from engine.run.lending import Lending, LiveLease
 from engine.worker import messages as msg
@@ -36,7 +36,7 @@ class Lent:
         self.rows: list[LeaseRow] = []
         self.lending = Lending(
             run_id="run",
-            arm=arm,
+            schedule=ScheduleConfig(arm=arm),
             blocks=Layout.of(check_job({"devices": {"partition": "2:2"}, "schedule": {"arm": "bidirectional"}})).blocks,
             now=0.0,
             write=self.rows.append,

@@ -41,11 +41,12 @@ class Checks:
 
     def action(self, action: act.Action) -> None:
         """It is allowed now."""
-        sim, job, book = self._sim, self._sim.job, self._sim.run.book
+        sim, book = self._sim, self._sim.run.book
+        job = book.job  # as operators have changed it
         at_rest = book.paused or book.stopping
         assert action.reason, f"{action} has no reason"
         assert not sim.run.closing, f"{action} after the workers were told to end"
-        if not isinstance(action, act.EndLease | act.Checkpoint | act.LoadWeights | act.SwitchRole):
+        if not isinstance(action, act.EndLease | act.Checkpoint | act.LoadWeights | act.SwitchRole | act.Move):
             assert not at_rest, f"{action} while paused or stopping"
         match action:
             case act.StartGroups(device=device, count=count):
@@ -63,7 +64,8 @@ class Checks:
                 assert trainer.busy in (None, "chunk"), f"{action} to a device that is on {trainer.busy}"
                 assert len(trainer.chunks) < 2, f"{action} to a device that holds {len(trainer.chunks)} chunks"
                 assert 0 < len(ids) <= job.schedule.max_chunk_groups
-                if job.schedule.consume_resolved == "whole_batch" and job.schedule.arm != "colocated":
+                whole = book.job.schedule.consume_resolved == "whole_batch"
+                if whole and job.schedule.arm != "colocated":
                     assert len(book.step.taken) == book.B, "a whole-batch trainer began on a partial batch"
             case act.Evaluate(device=device) | act.ShipGradient(device=device) | act.Checkpoint(device=device):
                 assert book.train[device].busy is None, f"{action} to a device that is on {book.train[device].busy}"
@@ -85,9 +87,14 @@ class Checks:
 
     def _lend(self, action: act.Lend, device: int) -> None:
         sim = self._sim
-        arm = sim.job.schedule.arm
-        if arm in words.DIRECTIONS:
-            assert action.direction == arm
+        schedule = sim.run.book.job.schedule
+        if schedule.arm in words.DIRECTIONS:
+            assert action.direction == schedule.arm
+        assert getattr(schedule.borrow, action.direction), f"{action} in a direction that is off"
+        out = sum(len(e.layout.devices) for e in sim.run.lending.entries.values() if e.lease is not None)
+        cap = schedule.borrow.lend_cap
+        assert cap is None or out < cap, f"{action} beyond the cap of {cap}"
+        assert not sim.run.homes.is_leaving(device), f"{action} of a block that is to leave its pool"
         home = "rollout" if action.direction == "train_on_rollout" else "train"
         assert sim.run.specs[device].home == home
         assert device not in sim.run.recovery.dead, f"{action} of a device that is dead"

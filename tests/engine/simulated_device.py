@@ -36,7 +36,9 @@ class Device:
         self.working: msg.Command | None = None
         self.rollout = Rollouter(self)
         self.train = Trainer(self, primary=spec.home != "rollout")
+        self.home = spec.home
         self.role = spec.home or "train"
+        self.rolls, self.trains = spec.rolls, spec.trains
         self.lease: int | None = None
         self.ending: set[int | None] = set()
         """Leases whose end waits in the inbox."""
@@ -148,6 +150,9 @@ class Device:
             case msg.EndLease():
                 self._leave_lease(command)
                 return self.workers.switch_s()
+            case msg.Move():
+                self._leave_for_good(command)
+                return self.workers.switch_s()
             case _:
                 return 0.0 if isinstance(command, AT_ONCE) else self.workers.command_s()
 
@@ -218,7 +223,9 @@ class Device:
 
     def _leave_home(self, command: msg.BeginLease) -> None:
         assert self.lease is None, f"device {self.spec.device} is under lease {self.lease} already"
-        assert self.role == self.spec.home, f"device {self.spec.device} is not home"
+        assert self.role == self.home, f"device {self.spec.device} is not home"
+        assert self.rolls, f"device {self.spec.device} is lent and has no rollouter"
+        assert self.trains, f"device {self.spec.device} is lent and has no trainer"
         if self.role == "rollout":
             self.rollout.abort()
         elif self.train.accumulated:
@@ -229,7 +236,7 @@ class Device:
         kind, version, name = command.weights.handle
         assert (kind, version) == ("weights", command.weights.version)
         self.lease, self._begun = command.lease, False
-        if self.spec.home == "rollout":
+        if self.home == "rollout":
             self.role, self.train.lease = "train", command.lease
             self.train.take(version, name)
         else:
@@ -254,8 +261,8 @@ class Device:
         if self.lease != command.lease:
             return
         self.lease = self.train.lease = self.rollout.lease = None
-        assert self.spec.home is not None
-        self.role = self.spec.home
+        assert self.home is not None
+        self.role = self.home
         if self.role == "train":
             assert command.weights is None
             snapshot, version = command.snapshot, self.train.version
@@ -275,6 +282,39 @@ class Device:
             msg.LeaseReleased(lease=command.lease, version=held, began_at=self._began_at, at=now, phases={"load": 0.0})
         )
 
+    # -- another home -------------------------------------------------------------------------------------------------
+
+    def _leave_for_good(self, command: msg.Move) -> None:
+        assert self.lease is None, f"device {self.spec.device} changes its home under lease {self.lease}"
+        assert self.role == self.home != command.home, f"device {self.spec.device} is {self.role} and goes nowhere"
+        if self.role == "rollout":
+            self.rollout.abort()
+        elif self.train.accumulated:
+            self.train.ship(command.step)
+        self.role = "switching"
+
+    def move(self, command: msg.Move) -> None:
+        self.home = self.role = command.home
+        if command.home == "train":
+            assert command.snapshot is not None
+            self.trains = True
+            self.train.primary = True
+            self.train.restore(command.snapshot)
+            held = command.snapshot.version
+        else:
+            assert command.snapshot is None
+            self.rolls = True
+            self.train.primary, self.train.moments = False, None
+            self.rollout.load(command.weights.version, command.weights.handle[2])
+            held = command.weights.version
+        self.emit(msg.Moved(home=command.home, version=held, at=self.workers.clock.now, phases={}))
+
+    def take_other(self, command: msg.Prepare) -> None:
+        self.rolls = self.trains = True
+        switch_s = self.workers.physics.switch_s
+        rehearsal = msg.Rehearsal(in_s=switch_s, out_s=switch_s, grad_s=0.01)
+        self.emit(msg.Prepared(memory={"train": 1, "rollout": 1}, rehearsal=rehearsal))
+
 
 HANDLERS: dict[type, Callable[[Device, Any], None]] = {
     msg.LoadWeights: Device.load_weights,
@@ -291,5 +331,7 @@ HANDLERS: dict[type, Callable[[Device, Any], None]] = {
     msg.SwitchRole: Device.switch,
     msg.BeginLease: Device.begin_lease,
     msg.EndLease: Device.end_lease,
+    msg.Move: Device.move,
+    msg.Prepare: Device.take_other,
     msg.Shutdown: Device.close,
 }

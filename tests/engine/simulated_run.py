@@ -109,6 +109,8 @@ class SimulatedRun:
             self.run.begin()
         quiet = 0
         while not (self.run.over or until()):
+            if quiet and math.isfinite(due := self.run.next_due):
+                self.workers.clock.at(due, self.workers.wake)
             reports = self.workers.wait(math.inf if quiet else TICK_S)
             quiet = 0 if reports or self.workers.woken else quiet + 1
             self.run.observe(reports)

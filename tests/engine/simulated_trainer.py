@@ -22,7 +22,7 @@ class Trainer:
 
     def __init__(self, device: Device, *, primary: bool) -> None:
         self._device = device
-        self._primary = primary
+        self.primary = primary
         self.version: int | None = None
         self.name: str | None = None
         """Which weights these are."""
@@ -43,7 +43,7 @@ class Trainer:
         self.version, self.name, self.accumulated = version, name, []
 
     def restore(self, snapshot: msg.SnapshotHandle) -> None:
-        assert self._primary, f"device {self._device.spec.device} is no primary trainer and was asked to restore"
+        assert self.primary, f"device {self._device.spec.device} is no primary trainer and was asked to restore"
         _, version, name = snapshot.weights
         assert (version, snapshot.moments) == (snapshot.version, ("moments", version, name))
         self.take(version, name)
@@ -58,7 +58,7 @@ class Trainer:
 
     def _check_primary(self, what: str) -> None:
         device = self._device
-        assert self._primary, f"device {device.spec.device} is an auxiliary and was asked to {what}"
+        assert self.primary, f"device {device.spec.device} is an auxiliary and was asked to {what}"
         assert self.lease is None
         assert self.moments == self.name, f"its optimizer's state is of {self.moments}, its weights are {self.name}"
 

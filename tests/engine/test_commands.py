@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.run.commands import Refused, RunCommands, staleness_value
+from engine.config import Refused, change_of
+from engine.run.commands import RunCommands
 from storage.mailbox import Mailbox
 from storage.records import Command
 from tests.engine.simulated import Physics
@@ -136,13 +137,13 @@ def test_a_change_that_a_later_one_overtakes_is_superseded(make_run: Make) -> No
 @pytest.mark.parametrize(
     ("payload", "told"),
     [
-        pytest.param({"staleness": -0.5}, "staleness must be from 0 to 16, got -0.5", id="negative"),
-        pytest.param({"staleness": 17}, "staleness must be from 0 to 16, got 17", id="too much"),
+        pytest.param({"staleness": -0.5}, "staleness must be a number from 0 to 16, got -0.5", id="negative"),
+        pytest.param({"staleness": 17}, "staleness must be a number from 0 to 16, got 17", id="too much"),
         pytest.param({"staleness": "1"}, "staleness must be a number from 0 to 16, got '1'", id="text"),
         pytest.param({"staleness": True}, "staleness must be a number from 0 to 16, got True", id="a truth value"),
         pytest.param({"staleness": [1]}, "staleness must be a number from 0 to 16, got [1]", id="a list"),
-        pytest.param({}, "staleness must be a number from 0 to 16, got None", id="nothing"),
-        pytest.param({"staleness": 1.0}, "staleness is 1 already", id="the same"),
+        pytest.param({}, "a staleness command sets staleness; it is empty", id="nothing"),
+        pytest.param({"staleness": 1.0}, "staleness is 1.0 already", id="the same"),
     ],
 )
 def test_a_staleness_that_cannot_be_is_refused_and_changes_nothing(
@@ -160,7 +161,7 @@ def test_a_staleness_that_cannot_be_is_refused_and_changes_nothing(
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")], ids=str)
 def test_what_is_no_finite_number_is_refused_even_where_json_would_let_it_through(value: float) -> None:
     with pytest.raises(Refused, match=f"staleness must be a number from 0 to 16, got {value}"):
-        staleness_value({"staleness": value})
+        change_of("staleness", value)
 
 
 def test_the_job_file_and_a_command_refuse_alike(make_run: Make) -> None:
@@ -176,7 +177,9 @@ def test_a_colocated_run_has_no_staleness_to_change(make_run: Make) -> None:
     run.reach(1)
     answer = run.answer(run.send("staleness", {"staleness": 1}))
     assert answer.state == "rejected"
-    assert answer.answer == "arm 'colocated' is on-policy by construction; its staleness is always 0"
+    assert answer.answer == (
+        "a colocated run has no pools: its staleness is 0 by construction, and there is nothing to split or to lend"
+    )
 
 
 # -- pause and resume -------------------------------------------------------------------------------------------------

@@ -34,9 +34,29 @@ def test_a_block_holds_whole_replicas_of_both_roles() -> None:
     assert found.replica("rollout", 6) == (6,)
 
 
-def test_an_arm_that_lends_nothing_has_no_blocks() -> None:
-    assert layout("partition: 3:8, train_replica_size: 4", arm="no_borrow").blocks == ()
-    assert layout("partition: 2:2", arm="no_borrow").block_of(0) is None
+def test_blocks_that_can_only_move_begin_where_both_roles_replicas_fit() -> None:
+    found = layout("partition: 7:8, train_replica_size: 4", arm="no_borrow")
+    assert [(block.block, block.pool) for block in found.blocks] == [(3, "rollout"), (7, "train"), (11, "train")]
+    assert found.block_of(0) is None
+
+
+def test_a_block_that_moves_takes_its_replicas_along() -> None:
+    found = layout("partition: 7:8, train_replica_size: 4", arm="no_borrow")
+    assert found.to_move(3) == {3: "train"}
+    moved = found.move(3, "train")
+    assert moved == BlockLayout(block=3, pool="train", devices=(3, 4, 5, 6), home=(3,), away=(3, 4, 5, 6))
+    assert (found.rollouters, found.trainers) == ((0, 1, 2), (3, 7, 11))
+    assert found.to_move(11) == {3: "rollout", 7: "rollout"}
+    found.move(3, "rollout")
+    assert found.rollouters == (0, 1, 2, 3, 4, 5, 6)
+    assert found.to_move(7) == {}
+
+
+@pytest.mark.parametrize("partition", ["7:8", "3:12", "11:4"])
+def test_a_block_stays_on_its_node_wherever_its_home_is(partition: str) -> None:
+    before = layout("partition: 7:8, train_replica_size: 4", arm="no_borrow")
+    after = layout(f"partition: {partition}, train_replica_size: 4", arm="no_borrow")
+    assert [before.node_of(device) for device in range(15)] == [after.node_of(device) for device in range(15)]
 
 
 def test_without_pools_a_unit_has_both_roles_under_one_name() -> None:

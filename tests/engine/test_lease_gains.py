@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.config import ScheduleConfig
 from engine.run.lending import Lending
 from planner.policy.guard import MIN_LEASES, OFF_S
 from tests.engine.lent import ESTIMATES, Lent
@@ -157,7 +158,9 @@ def test_an_arm_of_one_direction_lends_in_no_other(arm: str) -> None:
 
 
 def test_where_nothing_can_be_lent_a_device_is_in_no_block() -> None:
-    lending = Lending(run_id="run", arm="no_borrow", blocks=(), now=0.0, write=lambda row: None)
+    lending = Lending(
+        run_id="run", schedule=ScheduleConfig(arm="no_borrow"), blocks=(), now=0.0, write=lambda row: None
+    )
     assert (lending.blocks(), lending.block_of(3), lending.lease_on(3), lending.out) == ((), -1, None, False)
     lending.die(3, 1.0)
     lending.back(3, 2.0)
