@@ -9,6 +9,7 @@ from pathlib import Path
 from engine.config import Job
 from engine.devices import Workers
 from engine.run.book import Book
+from engine.run.held import Held
 from engine.run.homes import Homes
 from engine.run.lending import Lending
 from engine.run.publication import Publication
@@ -38,6 +39,7 @@ class Applier:
         self._workers = workers
         self._checkpoint_folder = checkpoint_folder
         self._next_chunk_id = 0
+        self.held = Held()
         self.publication: Publication | None = None
         self.snapshot: msg.SnapshotHandle | None = None
         """What a trainer becomes a primary of the present version from; None until the source is ready."""
@@ -45,6 +47,7 @@ class Applier:
         """Weights of the reference of the KL term, where there is one."""
 
     def send(self, device: int, command: msg.Command) -> None:
+        self.held.send(device, command)
         self._workers.submit(self._run_id, device, command)
 
     def apply(self, action: act.Action, now: float) -> None:

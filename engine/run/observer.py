@@ -115,6 +115,7 @@ class Observer:
     def event(self, device: int, event: msg.Event, now: float) -> None:
         """Enter one event."""
         book = self._book
+        self._applier.held.hear(device, event)
         match event:
             case msg.Started(pid=pid, at=at):
                 self.started[device] = pid

@@ -134,6 +134,7 @@ class Recovery:
             self._observer.settle_publication()
         self._lending.die(device, now, lost_groups=trained)
         self._homes.die(device)
+        self._applier.held.lose(device)
         if device in self._homes.layout.trainers:
             book.joining[device] = TrainEntry(device)
         return f"{groups} unfinished groups begin anew, {chunks} chunks and the gradient of {trained} groups are redone"

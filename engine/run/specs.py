@@ -39,8 +39,6 @@ def worker_specs(
             rolls=both or device < rolls,
             trains=both or device >= first_trainer,
             source=device == first_trainer,
-            train_rank=(device - first_trainer) // layout.train_size,
-            train_world=len(layout.trainers),
             job=job,
             base_dir=base_dir,
             cache_dir=cache_dir,

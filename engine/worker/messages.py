@@ -132,10 +132,6 @@ class WorkerSpec:
     """It has the trainer role, active or passive."""
     source: bool
     """It makes or loads the first weights; the others receive them."""
-    train_rank: int
-    """Place among the trainer replicas, from 0."""
-    train_world: int
-    """Trainer replicas in the run."""
     job: Job
     base_dir: Path
     """Folder that relative paths of the job start from."""

@@ -65,8 +65,6 @@ def make_specs(job: Job, *, clock_offset_s: float = 0.0) -> list[msg.WorkerSpec]
             rolls=True,
             trains=True,
             source=device == layout.trainers[0],
-            train_rank=0,
-            train_world=1,
             job=job,
             base_dir=Path(),
             cache_dir=Path(),

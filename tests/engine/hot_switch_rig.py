@@ -79,8 +79,6 @@ class Worker:
             rolls=True,
             trains=True,
             source=device == partition.rollout,
-            train_rank=device - partition.rollout,
-            train_world=partition.train,
             job=job,
             base_dir=folder,
             cache_dir=folder,
