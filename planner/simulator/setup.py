@@ -43,6 +43,10 @@ class Setup:
     improvements: Improvements = DEFAULT
     rollout_on_train: bool = True
     train_on_rollout: bool = True
+    lend_cap: int | None = None
+    """most devices lent at the same time; None: as many as pay"""
+    min_lease_s: float = 0.0
+    """virtual seconds that a lease lasts at least"""
     length_hint: float | None = None
     """correlation, over groups, between the log of the expected length that the policy is told and that of the real
     one; None: lengths cannot be predicted"""

@@ -229,6 +229,8 @@ class Simulator(Fleet):
             case act.Lend(direction=direction):
                 world.refused.add(direction)  # once per idle window, whatever the answer
                 self.lending.lend(action)
+                if self.setup.min_lease_s:
+                    self.push(self.now + self.setup.min_lease_s, WAKE, None)  # it may end then, though nothing happens
             case act.EndLease():
                 self.lending.end(action)
             case _:

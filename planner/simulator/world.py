@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from planner.policy.bound import Bound
 from planner.policy.counted import Tally
 from planner.policy.guard import Guard, is_off
-from planner.policy.state import Block, Estimates, Returned, State, Step
+from planner.policy.state import Block, Estimates, Limits, Returned, State, Step
 from planner.simulator.replicas import Group, Rollouter, Trainer
 from planner.simulator.setup import Setup
 from planner.simulator.trace import Lease
@@ -61,6 +61,7 @@ class World:
         self.tally = Tally()
         self.refused: set[str] = set()
         self.directions = setup.directions
+        self.limits = Limits(lend_cap=setup.lend_cap, min_lease_s=setup.min_lease_s)
         self.guards: dict[str, Guard] = {name: Guard() for name in sorted(self.directions)}
         self.workload = workload
         self._next = 0
@@ -133,6 +134,7 @@ class World:
             refused=frozenset(self.refused),
             closing_since=step.closing_since,
             chunks_ahead=setup.chunks_ahead,
+            limits=self.limits,
         )
 
     def _block(self, entry: BlockEntry) -> Block:
@@ -145,6 +147,7 @@ class World:
             pool=entry.pool,
             primaries=setup.block_size // home,
             auxiliaries=setup.block_size // away,
+            devices=setup.block_size,
             lease=entry.lease.lease if entry.lease else None,
             lease_state=entry.lease_state if entry.dead_until is None else "dead",
             since=entry.since,

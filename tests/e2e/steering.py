@@ -209,7 +209,7 @@ def latency(kind: str) -> dict[str, list[float]]:
                     assert answer.applied_at is not None
                     found.setdefault(name, []).append(answer.applied_at - answer.created_at)
             engine.answer(engine.send("stop", {}, run_id), "applied")
-            step_s = [step.ended_at - step.started_at for step in engine.reader().steps(run_id)]
+            step_s = [step.t_end - step.t_start for step in engine.reader().steps(run_id)]
             found["a step takes"] = step_s
         finally:
             engine.stop()
