@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from engine.emulated.node import STARTUP_S, Node
+from engine.emulated.trainer import snapshot_of, weights_of
 from engine.worker import messages as msg
 from tests.emulated.builders import (
     BEGIN,
@@ -206,3 +207,55 @@ def test_a_step_of_one_unit_without_pools_has_nothing_to_merge() -> None:
     driven.until(30.0)
     assert driven.of(0, msg.StepDone)[0].merge_s == 0.0
     assert driven.kinds(0)[-1] == ("optimizer", 5.0, 5.0 + PROFILE["optimizer_s"])
+
+
+# -- another home -----------------------------------------------------------------------------------------------------
+
+
+def move(home: str, *, version: int = 0) -> msg.Move:
+    return msg.Move(
+        home=home,
+        step=version + 1,
+        weights=msg.Weights(version=version, handle=weights_of(version)),
+        snapshot=snapshot_of(version) if home == "train" else None,
+        reference=None,
+    )
+
+
+def test_a_block_of_rollouters_becomes_a_trainer_in_the_time_of_a_switch() -> None:
+    driven = DrivenNode()
+    driven.send(0.0, *((device, load(0)) for device in range(4)), (1, generate(0, 1)))
+    driven.send(1.0, (0, move("train")))
+    (aborted,) = driven.of(1, msg.GroupsAborted)
+    assert [group.group_id for group in aborted.groups] == [0, 1]
+    driven.until(20.0)
+    (moved,) = driven.of(0, msg.Moved)
+    assert (moved.home, moved.version, driven.model(moved.at)) == ("train", 0, pytest.approx(6.0))
+    driven.send(20.0, (0, chunk(0, sealed(10, 10, 20))))
+    driven.until(40.0)
+    assert driven.of(0, msg.ChunkDone)[0].trained == (10,)
+    assert [span.kind for span in driven.spans[3]][-4:-1] == ["idle", "switch_in", "idle"]
+    assert [(span.kind, span.role) for span in driven.spans[2]][-1] == ("train", "primary")
+
+
+def test_a_trainer_becomes_rollouters_after_it_has_shipped_its_gradient_and_can_be_lent_from_there() -> None:
+    driven = DrivenNode()
+    driven.send(0.0, (4, chunk(0, sealed(10, 10, 20))))
+    driven.send(3.0, (4, move("rollout")))
+    (shipped,) = driven.of(4, msg.GradientShipped)
+    assert shipped.gradient.handle[3] == (10,)
+    driven.until(20.0)
+    assert driven.of(4, msg.Moved)[0].home == "rollout"
+    driven.send(20.0, (6, generate(1)), (6, load(1)))
+    driven.until(60.0)
+    assert [event.group.group_id for event in driven.of(6, msg.GroupScored)] == [1]
+    driven.send(60.0, (4, begin_lease(version=1)))
+    driven.until(80.0)
+    assert driven.of(4, msg.LeaseReady)[0].version == 1
+
+
+def test_a_block_that_is_away_is_not_moved() -> None:
+    driven = DrivenNode()
+    driven.send(0.0, (0, load(0)), (0, begin_lease()), (0, move("train")))
+    (failed,) = driven.of(0, msg.Failed)
+    assert "block 0 is preparing and was to change its pool" in failed.error

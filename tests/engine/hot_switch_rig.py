@@ -67,7 +67,8 @@ class LocalTransport:
 class Worker:
     """One of them, driven as the engine does."""
 
-    def __init__(self, device: int, folder: Path, job: Job) -> None:
+    def __init__(self, device: int, folder: Path, job: Job, *, both: bool = True) -> None:
+        """`both`: it has the other role in memory too."""
         partition = job.partition
         assert partition is not None
         home = "rollout" if device < partition.rollout else "train"
@@ -76,8 +77,8 @@ class Worker:
             device=device,
             core=0,
             home=home,
-            rolls=True,
-            trains=True,
+            rolls=both or home == "rollout",
+            trains=both or home == "train",
             source=device == partition.rollout,
             job=job,
             base_dir=folder,

@@ -374,3 +374,151 @@ def test_a_command_that_no_run_has_is_refused(make_run: Make) -> None:
     run.reach(1)
     answer = run.answer(run.send("delete"))
     assert (answer.state, answer.answer) == ("rejected", "a run has no command 'delete'")
+
+
+# -- partition, policy, undo ------------------------------------------------------------------------------------------
+
+
+FOUR = {"devices": {"partition": "3:1"}}
+
+SCARCE = {"partition": "1:3", "rollout_slots": 4}
+"""One rollouter with room for two groups: the TrainPool idles."""
+
+
+def test_a_change_of_the_partition_is_applied_when_every_device_works_in_its_new_pool(make_run: Make) -> None:
+    run = make_run(**FOUR)
+    run.reach(2)
+    change = run.send("partition", {"partition": "1:3"})
+    assert run.answer(change).answer == (
+        "Devices 1, 2 change their pool: rollouters give their groups back at once. Expected in step 3; a lease of "
+        "theirs ends before."
+    )
+    run.until(lambda: run.answer(change).state == "applied")
+    applied = run.answer(change)
+    assert [spec.home for spec in run.sim.run.specs] == ["rollout", "train", "train", "train"]
+    assert set(run.sim.book.train) == {1, 2, 3}, "they count as trainers by then"
+    assert applied.result is not None
+    assert applied.result["changes"] == {"partition": "1:3"}
+    assert applied.result["moved"] == [1, 2]
+    assert applied.result["device_s"] >= applied.result["seconds"] > 0
+    assert (applied.answer or "").startswith(f"Partition 1:3 since step {applied.effective_step}: devices 1, 2 to the")
+    run.finish()
+    assert run.sim.recorder.columns["partition"] == "1:3"
+    assert len(run.sim.recorder.steps) == 14
+
+
+def test_a_later_partition_takes_the_place_of_one_under_way(make_run: Make) -> None:
+    run = make_run(**FOUR)
+    run.reach(2)
+    first, second = run.send("partition", {"partition": "1:3"}), run.send("partition", {"partition": "2:2"})
+    assert run.answer(first).state == "superseded"
+    run.until(lambda: run.answer(second).state == "applied")
+    assert [spec.home for spec in run.sim.run.specs] == ["rollout", "rollout", "train", "train"]
+    run.finish()
+
+
+def test_a_paused_run_changes_its_partition(make_run: Make) -> None:
+    run = make_run(**FOUR)
+    run.reach(2)
+    run.send("pause")
+    run.until(lambda: run.sim.run.state == "paused")
+    change = run.send("partition", {"partition": "2:2"})
+    run.until(lambda: run.answer(change).state == "applied")
+    run.send("resume")
+    run.finish()
+    assert run.sim.run.state == "finished"
+
+
+def test_a_partition_that_is_under_way_when_the_run_stops_is_not_applied(make_run: Make) -> None:
+    run = make_run(**FOUR)
+    run.reach(2)
+    change = run.send("partition", {"partition": "1:3"})
+    run.send("stop")
+    run.finish()
+    assert run.answer(change).state == "rejected"
+
+
+def test_a_policy_governs_at_once_and_devices_take_their_other_role_before_they_are_lent(make_run: Make) -> None:
+    run = make_run(devices=SCARCE, schedule={"arm": "no_borrow"}, algorithm={"steps": 30})
+    run.reach(2)
+    assert not any(entry.prepared for entry in run.sim.run.lending.entries.values())
+    change = run.answer(run.send("policy", {"arm": "opportunistic"}))
+    assert (change.state, change.effective_step) == ("applied", 3)
+    assert "4 devices take their other role into memory before they can be lent" in (change.answer or "")
+    run.finish()
+    assert all(entry.prepared for entry in run.sim.run.lending.entries.values())
+    assert run.sim.run.lending.count > 0, "nothing was lent"
+    assert run.sim.recorder.columns["arm"] == "opportunistic"
+
+
+def test_turning_a_direction_off_ends_its_leases_and_opens_none(make_run: Make) -> None:
+    run = make_run(devices=SCARCE, schedule={"arm": "opportunistic", "staleness": 0}, algorithm={"steps": 30})
+    run.until(lambda: run.sim.run.lending.out)
+    off = run.answer(run.send("policy", {"rollout_on_train": False, "train_on_rollout": False}))
+    assert off.state == "applied"
+    before = run.sim.run.lending.count
+    run.finish()
+    assert run.sim.run.lending.count == before
+    assert not run.sim.run.lending.out
+
+
+def test_undo_walks_back_through_the_changes_and_says_what_it_takes_back(make_run: Make) -> None:
+    run = make_run(**FOUR)
+    run.reach(1)
+    first = run.send("policy", {"lend_cap": 2})
+    second = run.send("staleness", {"staleness": 0.5})
+    undone = run.answer(run.send("undo"))
+    assert undone.state == "accepted"
+    assert (undone.answer or "").startswith(f"Command {second} is taken back (staleness 1). Staleness 1 governs starts")
+    again = run.answer(run.send("undo"))
+    assert (again.state, again.result and again.result["changes"]) == ("applied", {"lend_cap": None})
+    assert f"Command {first} is taken back (lend_cap no limit)" in (again.answer or "")
+    none = run.answer(run.send("undo"))
+    assert none.state == "rejected"
+    assert none.answer == "nothing was changed since this run began: there is nothing to undo"
+    assert run.commands.config_version == 4
+    run.finish()
+
+
+def test_an_undo_of_a_partition_under_way_brings_the_devices_back(make_run: Make) -> None:
+    run = make_run(**FOUR)
+    run.reach(2)
+    change = run.send("partition", {"partition": "1:3"})
+    undo = run.send("undo")
+    assert run.answer(change).state == "superseded"
+    run.until(lambda: run.answer(undo).state == "applied")
+    assert [spec.home for spec in run.sim.run.specs] == ["rollout", "rollout", "rollout", "train"]
+    run.finish()
+
+
+def test_a_draining_stop_makes_the_step_in_hand_and_keeps_it(make_run: Make) -> None:
+    run = make_run()
+    run.reach(3)
+    stop = run.send("stop", {"mode": "drain"})
+    assert run.answer(stop).answer == "Stopping when step 4 is made."
+    late = run.answer(run.send("staleness", {"staleness": 0.5}))
+    assert late.answer == "the run stops after this step and takes no more commands but another stop"
+    run.finish()
+    applied = run.answer(stop)
+    assert (run.sim.run.state, applied.state, applied.effective_step) == ("stopped", "applied", 4)
+    assert applied.answer == "Stopped after step 4; the checkpoint of that step is kept."
+
+
+def test_a_stop_at_once_takes_the_place_of_one_that_drains(make_run: Make) -> None:
+    run = make_run()
+    run.reach(3)
+    drain, now = run.send("stop", {"mode": "drain"}), run.send("stop", {"mode": "now"})
+    assert run.answer(drain).state == "superseded"
+    run.finish()
+    assert run.answer(now).effective_step == 3
+
+
+def test_a_paused_run_that_is_to_drain_stops_at_once_and_says_so(make_run: Make) -> None:
+    run = make_run()
+    run.reach(3)
+    run.send("pause")
+    run.until(lambda: run.sim.run.state == "paused")
+    stop = run.send("stop", {"mode": "drain"})
+    assert run.answer(stop).answer == "Stopping in step 4. A run that is paused has no step to end."
+    run.finish()
+    assert run.answer(stop).state == "applied"

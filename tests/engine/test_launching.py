@@ -11,6 +11,7 @@ import pytest
 from engine import checkpoints, launching
 from engine.config import check_job, dump_job, parse_job
 from engine.run.book import StartPoint
+from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.records import RunRow
 
@@ -207,3 +208,33 @@ def test_removing_files_that_are_not_there_does_nothing(tmp_path: Path) -> None:
     (tmp_path / "run" / "step-000001").mkdir(parents=True)
     launching.remove_files(tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+# -- what operators had changed ---------------------------------------------------------------------------------------
+
+
+def steer(data: DataDir, kind: str, payload: dict[str, Any], state: str = "applied") -> None:
+    """A command as the engine leaves it."""
+    with Mailbox(data.control_db) as mailbox:
+        command = mailbox.send(kind, payload, "parent", who="ann")
+        mailbox.accept(command)
+        if state == "applied":
+            mailbox.apply(command, "done", result={"changes": payload, "settings": {}})
+        elif state == "rejected":
+            mailbox.reject(command, "The engine ended before this took effect.")
+
+
+def test_a_resumed_run_goes_on_with_what_was_applied_and_not_with_what_was_only_accepted(data: DataDir) -> None:
+    parent = make_parent(data)
+    steer(data, "staleness", {"staleness": 2.0})
+    steer(data, "policy", {"arm": "opportunistic", "lend_cap": 1})
+    steer(data, "staleness", {"staleness": 0.5})
+    steer(data, "staleness", {"staleness": 3.0}, state="rejected")
+    job = prepare(data, {"resume": "parent"}, parent).job
+    assert (job.schedule.staleness, job.schedule.arm, job.schedule.borrow.lend_cap) == (0.5, "opportunistic", 1)
+
+
+def test_a_job_that_is_named_beside_a_resume_is_taken_as_it_is(data: DataDir) -> None:
+    parent = make_parent(data)
+    steer(data, "staleness", {"staleness": 2.0})
+    assert prepare(data, {"resume": "parent", "job": JOB}, parent).job.schedule.staleness == 1.0
