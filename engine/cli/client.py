@@ -15,14 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from engine import results as run_results
-from engine.config import JobError, parse_setting
-from engine.config.job import MAX_STALENESS
+from engine.config import (
+    CHANGES,
+    Job,
+    JobError,
+    Refused,
+    change_of,
+    changed,
+    parse_job,
+    parse_setting,
+    with_settings,
+)
 from engine.lock import is_locked
 from storage.database import TelemetryMissing
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.reader import TelemetryReader
-from storage.records import Command
+from storage.records import Command, RunRow
 from storage.words import TERMINAL
 
 ENGINE_START_S = 180.0
@@ -43,7 +52,7 @@ ALIVE_S = 2.0
 LOOK_S = 0.1
 """How often an answer is looked for."""
 
-ACTIONS = ("set", "pause", "resume", "checkpoint", "stop")
+ACTIONS = ("set", "undo", "pause", "resume", "checkpoint", "stop")
 
 
 class BadInput(ValueError):
@@ -144,29 +153,66 @@ def launch(
     return str(answer.result["run_id"])
 
 
-def parse_action(action: str, setting: str | None) -> tuple[str, dict[str, Any]]:
+def parse_action(action: str, settings: list[str], *, drain: bool = False) -> tuple[str, dict[str, Any]]:
     """The command's kind and payload. Raises BadInput for what no run understands."""
     if action not in ACTIONS:
         raise BadInput(f"action must be one of {', '.join(ACTIONS)}, got {action!r}")
+    if drain and action != "stop":
+        raise BadInput(f"--drain belongs to stop, got {action!r}")
     if action != "set":
-        if setting is not None:
-            raise BadInput(f"{action} takes no setting, got {setting!r}")
-        return action, {}
-    if setting is None:
-        raise BadInput("set needs KEY=VALUE, such as staleness=0.5")
+        if settings:
+            raise BadInput(f"{action} takes no setting, got {settings[0]!r}")
+        return action, {"mode": "drain"} if drain else {}
+    if not settings:
+        raise BadInput("set needs KEY=VALUE, such as staleness=0.5 or partition=12:4")
+    kinds: dict[str, str] = {}
+    payload: dict[str, Any] = {}
+    for setting in settings:
+        try:
+            name, value = parse_setting(setting)
+            kinds[name], change = change_of(name, value)
+        except JobError as error:
+            raise BadInput(f"set: {'; '.join(error.problems.values())}") from None
+        except Refused as refusal:
+            raise BadInput(f"set: {refusal}") from None
+        payload |= change
+    if len(set(kinds.values())) > 1:
+        told = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
+        raise BadInput(f"set: one command changes settings of one kind, got {told}; send one after the other")
+    return kinds[next(iter(payload))], payload
+
+
+def present_job(run: RunRow) -> Job:
+    """The run's job as it governs now, with what operators have changed."""
+    job = parse_job(run.job, source=run.run_id)
+    return job if run.settings is None else with_settings(job, run.settings)
+
+
+def check_change(data: DataDir, kind: str, payload: dict[str, Any], *, run_id: str) -> None:
+    """Raise BadInput for a change that the run's present job cannot take; the engine checks again."""
+    with TelemetryReader(data.telemetry_db) as reader:
+        run = reader.run(run_id)
+    if kind not in CHANGES or run is None or run.state in TERMINAL:
+        return
     try:
-        key, value = parse_setting(setting)
-    except JobError as error:
-        raise BadInput(f"set: {'; '.join(error.problems.values())}") from None
-    if key != "staleness":
-        raise BadInput(f"set: key must be staleness, got {key!r}")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_STALENESS:
-        raise BadInput(f"set: staleness must be a number from 0 to {MAX_STALENESS:g}, got {value!r}")
-    return "staleness", {"staleness": value}
+        changed(present_job(run), kind, payload)
+    except Refused as refusal:
+        raise BadInput(f"set: {refusal}") from None
 
 
-def command(data: DataDir, kind: str, payload: dict[str, Any], *, run_id: str, wait: bool) -> dict[str, Any]:
-    """Send a command; wait for the engine's first look, or until it is applied. Raises BadInput when it is refused."""
+def command(
+    data: DataDir,
+    kind: str,
+    payload: dict[str, Any],
+    *,
+    run_id: str,
+    wait: bool,
+    expected_version: int | None = None,
+) -> dict[str, Any]:
+    """Send a command; wait for the engine's first look, or until it is applied. Raises BadInput when it is refused.
+
+    `expected_version`: the run's configuration that it was made for; the engine refuses it for another one.
+    """
     state = result(data, run_id)["state"]
     if kind != "delete" and state in TERMINAL and state != "interrupted":
         raise BadInput(f"{kind}: run {run_id} is {state}; only a running one takes commands")
@@ -174,10 +220,10 @@ def command(data: DataDir, kind: str, payload: dict[str, Any], *, run_id: str, w
         raise BadInput(f"{kind}: no engine runs on {data.root} to wait for; start one with: bidirl serve")
     done = {"applied", "rejected", "superseded", "expired"}
     with Mailbox(data.control_db) as mailbox:
-        command_id = mailbox.send(kind, payload, run_id=run_id, who=who())
+        command_id = mailbox.send(kind, payload, run_id=run_id, who=who(), expected_config_version=expected_version)
         if not is_locked(data):
             text = f"no engine runs on {data.root}; command {command_id} waits in the mailbox until one does"
-            return {"id": command_id, "state": "pending", "answer": text, "effective_step": None}
+            return {"id": command_id, "state": "pending", "answer": text, "effective_step": None, "result": None}
         wanted, seconds = (done, APPLIED_S) if wait else ({"accepted", *done}, ANSWER_S)
         answer = _wait(mailbox, data, command_id, wanted, seconds)
     if answer.state in ("rejected", "superseded", "expired"):
@@ -187,6 +233,7 @@ def command(data: DataDir, kind: str, payload: dict[str, Any], *, run_id: str, w
         "state": answer.state,
         "answer": answer.answer,
         "effective_step": answer.effective_step,
+        "result": answer.result,
     }
 
 

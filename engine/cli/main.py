@@ -126,19 +126,40 @@ def launch(
     _print_json({"run_id": run_id}) if json_output else print(run_id)
 
 
-@app.command(epilog="Example: bidirl control demo-1129-101500-ab12 set staleness=0.5 --wait")
+@app.command(epilog="Example: bidirl control demo-1129-101500-ab12 set partition=12:4 --review")
 def control(
     run_id: RunId,
-    action: Annotated[str, typer.Argument(help="set, pause, resume, checkpoint or stop.")],
-    setting: Annotated[str | None, typer.Argument(metavar="[KEY=VALUE]", help="With set: staleness=S.")] = None,
+    action: Annotated[str, typer.Argument(help="set, undo, pause, resume, checkpoint or stop.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE ...]",
+            help="With set: staleness=S, partition=ROLLOUT:TRAIN, or any of arm=ARM, rollout_on_train=BOOL, "
+            "train_on_rollout=BOOL, lend_cap=DEVICES|null, min_lease_s=SECONDS.",
+        ),
+    ] = None,
+    review_only: Annotated[
+        bool, typer.Option("--review", help="Say what the change is expected to do, and send nothing.")
+    ] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="With stop: make the step in hand first.")] = False,
+    expect_version: Annotated[
+        int | None, typer.Option(metavar="N", help="Refuse it unless the run's configuration is version N.", min=0)
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Until the command is applied.")] = False,
     json_output: Json = False,
     data_dir: Data = None,
 ) -> None:
-    """Command a running run; the same rows as the page writes."""
+    """Command a running run; the same rows as the Control page writes."""
     data = client.data_dir(data_dir)
-    kind, payload = client.parse_action(action, setting)
-    answer = client.command(data, kind, payload, run_id=run_id, wait=wait)
+    kind, payload = client.parse_action(action, settings or [], drain=drain)
+    if review_only:
+        from engine.cli import review  # the simulator's numpy, which only this needs
+
+        found = review.review(data, run_id, kind, payload)
+        _print_json(review.document(found)) if json_output else print(review.text(found))
+        return
+    client.check_change(data, kind, payload, run_id=run_id)
+    answer = client.command(data, kind, payload, run_id=run_id, wait=wait, expected_version=expect_version)
     _print_json(answer) if json_output else print(f"{answer['state']}: {answer['answer'] or 'the engine has it'}")
 
 

@@ -214,13 +214,13 @@ def test_no_command_shows_the_commands(arguments: tuple[str, ...], call: Call) -
         pytest.param("control demo-1", "Missing argument", id="no action"),
         pytest.param(
             "control demo-1 explode",
-            "action must be one of set, pause, resume, checkpoint, stop, got 'explode'",
+            "action must be one of set, undo, pause, resume, checkpoint, stop, got 'explode'",
             id="unknown action",
         ),
         pytest.param("control demo-1 set", "set needs KEY=VALUE, such as staleness=0.5", id="set what"),
         pytest.param("control demo-1 set staleness", "set: must be key.path=value, got 'staleness'", id="set to what"),
         pytest.param(
-            "control demo-1 set colour=1", "set: key must be staleness, got 'colour'", id="set something else"
+            "control demo-1 set colour=1", "set: unknown setting 'colour'; known settings: arm", id="set something else"
         ),
         pytest.param(
             "control demo-1 set staleness=x", "set: staleness must be a number from 0 to 16, got 'x'", id="text"
@@ -235,6 +235,17 @@ def test_no_command_shows_the_commands(arguments: tuple[str, ...], call: Call) -
             "control demo-1 set staleness=true", "set: staleness must be a number from 0 to 16, got True", id="true"
         ),
         pytest.param("control demo-1 set staleness=[1", "set: line 1, column 3: not YAML", id="broken value"),
+        pytest.param("control demo-1 set partition=12", "set: partition must be ROLLOUT:TRAIN", id="half a split"),
+        pytest.param(
+            "control demo-1 set lend_cap=1.5", "set: lend_cap must be a number of devices", id="half a device"
+        ),
+        pytest.param(
+            "control demo-1 set staleness=1 lend_cap=2",
+            "set: one command changes settings of one kind, got staleness (staleness), lend_cap (policy)",
+            id="two kinds",
+        ),
+        pytest.param("control demo-1 pause --drain", "--drain belongs to stop, got 'pause'", id="drain what"),
+        pytest.param("control demo-1 stop --review", "--review says what a change of the settings", id="review what"),
         pytest.param("control demo-1 pause now=1", "pause takes no setting, got 'now=1'", id="a setting too many"),
         pytest.param("control demo-1 pause", "no telemetry yet", id="nothing ever ran"),
         pytest.param("runs show demo-1", "no telemetry yet", id="show, nothing ever ran"),
