@@ -413,4 +413,34 @@ LEASES = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*STALENESS, *GATES, *WORK, *LEASES)
+OPERATORS = (
+    *_mutants_of(
+        "steered.py",
+        ("if state.stopping:", "if False:", "a run that stops moves devices"),
+        ("dict.fromkeys(state.recalled,", "dict.fromkeys((),", "a lease goes on in a direction that is off"),
+        (
+            "block.block in reasons and block",
+            "block.block not in reasons and block",
+            "the wrong leases are called home",
+        ),
+        ("block.lease_state in AT_WORK", "True", "a lease on its way home is called home again"),
+        ('block.lease is not None or block.lease_state == "dead"}', "block.lease is not None}", "a dead block moves"),
+        ("and not moving.awaited and", "and", "an evaluation waits for ever for a trainer that has left"),
+        ("busy.isdisjoint(moving.home)", "True", "a trainer leaves in the middle of its chunk"),
+        (
+            "limits.lend_cap is not None and out + block.devices > ",
+            "limits.lend_cap is not None and out > ",
+            "one too many",
+        ),
+        ("out += block.devices", "out += 0", "leases of one decision do not count together"),
+        ("now - block.since < min_lease_s", "now - block.since <= -min_lease_s", "a young lease ends"),
+        ("case EndLease(revoke=False) if", "case EndLease() if", "what an operator takes back stays lent"),
+        ("if told or action.direction in state.refused:", "if told:", "a refusal is said again and again"),
+    ),
+    *_mutants_of(
+        "training.py",
+        ("or replica.leaving or replica.busy", "or replica.busy", "a trainer that leaves is handed more chunks"),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*STALENESS, *GATES, *WORK, *LEASES, *OPERATORS)
