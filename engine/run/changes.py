@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.config import Job, Refused, changed, settings_of
-from engine.run.observer import POOLS
+from engine.run.homes import POOLS
 from engine.run.run import Run
 from planner.policy.bound import Bound
 from planner.policy.staleness_change import Outcome, StalenessChanges, predict_effective_step

@@ -15,6 +15,9 @@ from engine.run.lending import Lending
 from engine.worker.messages import WorkerSpec
 from planner.policy.state import Moving
 
+POOLS = {"rollout": "RollPool", "train": "TrainPool"}
+"""What messages call them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:

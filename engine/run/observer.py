@@ -14,19 +14,16 @@ from engine import checkpoints
 from engine.config import Job
 from engine.ledger_check import Life
 from engine.run.applier import Applier
-from engine.run.book import Book, RolloutEntry, StartPoint, TrainEntry
+from engine.run.arrivals import Arrivals
+from engine.run.book import Book, StartPoint
 from engine.run.homes import Homes
 from engine.run.lending import Lending
 from engine.run.profiling import Profiling
 from engine.run.publication import Publication
 from engine.run.recorder import Recorder, step_row
-from engine.run.specs import device_row
 from engine.worker import messages as msg
 from planner.policy.state import Estimates
 from storage.records import StepRow
-
-POOLS = {"rollout": "RollPool", "train": "TrainPool"}
-"""What messages call them."""
 
 
 @dataclass(slots=True)
@@ -66,11 +63,18 @@ class Observer:
         self._job = job
         self._book = book
         self._lending = lending
-        self._homes = homes
+        self._arrivals = Arrivals(
+            book=book,
+            lending=lending,
+            homes=homes,
+            profiling=profiling,
+            recorder=recorder,
+            applier=applier,
+            estimates=estimates,
+        )
         self._profiling = profiling
         self._recorder = recorder
         self._applier = applier
-        self._estimates = estimates
         self._evaluations: dict[tuple[int, str], _Evaluation] = {}
         self._written: list[_Written] = []
         self._last_row: StepRow | None = None
@@ -127,7 +131,7 @@ class Observer:
             case msg.WeightsLoaded():
                 self._weights_loaded(device, event)
             case msg.Restored(version=version):
-                self._at_version(device, version)
+                self._arrivals.at_version(device, version)
             case msg.GroupScored(group=group):
                 book.group_finished(group)
                 self._profiling.finished(group)
@@ -150,15 +154,16 @@ class Observer:
             case msg.LeaseReady() | msg.LeaseWorking() | msg.LeaseReleased() if self._lending.over:
                 pass
             case msg.LeaseReady():
-                self._lease_ready(device, event)
+                self._arrivals.lease_ready(device, event)
             case msg.LeaseWorking(lease=lease, at=at):
                 self._lending.working(device, lease, at)
             case msg.LeaseReleased():
-                self._lease_released(device, event)
+                self._arrivals.lease_released(device, event)
             case msg.Moved():
-                self._moved(device, event)
+                self._arrivals.moved(device, event, pids=self.started)
             case msg.Prepared():
-                self._prepared(device, event)
+                self.memory[device] = event.memory
+                self._arrivals.prepared(device, event)
             case msg.EvalDone():
                 self._eval_done(device, event, now)
             case msg.CheckpointSaved():
@@ -189,7 +194,7 @@ class Observer:
         if event.version is not None:
             self._applier.reference, self._applier.snapshot = event.reference, event.snapshot
             self._publish(Publication(event.version, event.handle, now, 0.0))
-            self._at_version(device, event.version)
+            self._arrivals.at_version(device, event.version)
             for other in self.ready - {device}:
                 self._applier.join(other)
         elif self._applier.publication is not None:
@@ -199,19 +204,11 @@ class Observer:
         self._applier.publication = publication
         self._book.published = publication.version
 
-    def _at_version(self, device: int, version: int) -> None:
-        """A trainer holds this version; one that is behind is brought to the present one."""
-        trainer = self._book.train.get(device) or self._book.joining.get(device)
-        if trainer is not None:
-            trainer.restoring = False
-        if not self._book.at_version(device, version) and device in self._book.joining:
-            self._applier.make_primary(device)
-
     def _weights_loaded(self, device: int, event: msg.WeightsLoaded) -> None:
         book, publication = self._book, self._applier.publication
         trainer = book.train.get(device)
         if (trainer is not None or device in book.joining) and book.role.get(device) != "rollout":
-            self._at_version(device, event.version)
+            self._arrivals.at_version(device, event.version)
             if publication is not None:
                 publication.waiting.discard(device)
                 self.settle_publication()
@@ -266,58 +263,6 @@ class Observer:
             if trainer.version == done.version:
                 # it came while the step was being made
                 self._applier.make_primary(trainer.device)
-
-    # -- leases -------------------------------------------------------------------------------------------------------
-
-    def _lease_ready(self, device: int, event: msg.LeaseReady) -> None:
-        if not self._lending.ready(device, event):
-            return
-        book, block = self._book, self._lending.entries[device].layout
-        for replica in block.away:
-            if block.pool == "train":
-                book.rollout[replica] = RolloutEntry(replica, version=event.version, lease=event.lease)
-                continue
-            book.train[replica] = TrainEntry(replica, lease=event.lease)
-            self._at_version(replica, event.version)
-            if not book.train[replica].ready:
-                self._applier.load_weights(replica, book.step.version)
-
-    def _lease_released(self, device: int, event: msg.LeaseReleased) -> None:
-        book, block = self._book, self._lending.entries[device].layout
-        lease = self._lending.released(device, event, self._estimates())
-        self._profiling.released(lease)
-        if block.pool == "rollout":
-            for replica in block.away:
-                book.train.pop(replica, None)
-        for replica in block.home:
-            if block.pool == "train":
-                book.joining[replica] = TrainEntry(replica)
-                self._at_version(replica, event.version)
-            else:
-                book.rollout[replica] = RolloutEntry(replica, version=event.version)
-
-    def _moved(self, device: int, event: msg.Moved) -> None:
-        """A block is at home in the other pool; a trainer counts once it is at the present version."""
-        book, block = self._book, self._homes.arrive(device, event.at)
-        self._lending.arrived(device, event.at)
-        for replica in block.home:
-            if block.pool == "train":
-                book.joining[replica] = TrainEntry(replica)
-                self._at_version(replica, event.version)
-            else:
-                book.rollout[replica] = RolloutEntry(replica, version=event.version)
-        book.rollout = dict(sorted(book.rollout.items()))
-        rows = [device_row(self._homes.specs[each], pid=self.started.get(each)) for each in block.devices]
-        self._recorder.devices(rows)
-        text = f"{'Devices' if len(block.devices) > 1 else 'Device'} {', '.join(map(str, block.devices))} "
-        self._recorder.log(event.at, f"{text}came to the {POOLS[block.pool]}.", device=device)
-
-    def _prepared(self, device: int, event: msg.Prepared) -> None:
-        self.memory[device] = event.memory
-        self._profiling.ready(event.rehearsal, self._homes.specs[device].home)
-        entry = self._lending.entry_of(device)
-        if entry is not None:
-            entry.prepared = True
 
     def _eval_done(self, device: int, event: msg.EvalDone, now: float) -> None:
         self._book.train[device].busy = self._book.train[device].evaluating = None
