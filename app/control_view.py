@@ -1,36 +1,42 @@
-"""Steers a run: pause, resume, checkpoint, stop and staleness, each a row in the mailbox; and the log of those rows.
+"""Buttons that steer a run: pause, resume, checkpoint, stop and undo, each a row in the mailbox; and what became of it.
 
-Nothing here says that something happened before the engine wrote `applied`.
+Nothing here says that something happened before the engine wrote `applied`. Viewers see the buttons closed, with the
+reason; `session.send` refuses them again.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import streamlit as st
 
-from app.clock import PageClock, duration
+from app.access import NotAllowed
+from app.command_words import History, Made, began_with, change, history, told
 from app.markup import literal
 from app.modelled import KEEPS_NOTHING, is_emulated
 from app.runs_table import can_resume
-from app.session import LAUNCH_PAGE, data_dir, send
+from app.session import LAUNCH_PAGE, RUN_KEY, data_dir, may_command, send
 from app.status import COMMAND_STATUS, OPEN_COMMANDS, symbol
-from engine.config.job import MAX_STALENESS
-from planner.policy.bound import Bound
 from storage.database import StorageError
 from storage.mailbox import Mailbox
-from storage.records import Command, RunRow
-from storage.words import TERMINAL
+from storage.records import Command, EngineRow, RunRow
+from storage.words import CHANGE_KINDS, TERMINAL
 
-LOG_ROWS = 12
-"""Commands that fit beside the controls; the rest is one click away in `bidirl runs show`."""
+CONTROL_PAGE = "app_pages/control.py"
+
+MOST_COMMANDS = 500
+"""Commands of a run that pages read: more than people send, and a few milliseconds."""
+
+GOES_ON = ("starting", "warming_up", "running", "pausing", "paused")
+"""States in which an engine takes changes of a run."""
 
 ENABLED = {
     "pause": ("warming_up", "running"),
     "resume": ("pausing", "paused"),
     "checkpoint": ("running", "pausing", "paused"),
-    "stop": ("queued", "starting", "warming_up", "running", "pausing", "paused"),
-    "staleness": ("queued", "starting", "warming_up", "running", "pausing", "paused"),
+    "stop": ("queued", *GOES_ON),
+    "undo": GOES_ON,
+    "change": GOES_ON,
 }
 """Command -> states of a run in which it makes sense; the engine checks again."""
 
@@ -38,14 +44,18 @@ EFFECTS = {
     "pause": "running groups and chunks finish, nothing new is started",
     "resume": "rollout and training go on",
     "checkpoint": "weights and optimizer are saved at the end of the step",
-    "stop": "the run ends at its next safe point; it can be resumed from its last checkpoint",
+}
+
+STOP_MODES = {"drain": "after the step in hand", "now": "at once"}
+"""Mode of a stop -> when it stops; the first is the gentler one."""
+
+STOPS = {
+    "drain": "The step in hand is made first.",
+    "now": "Groups in flight come back and the step in hand is given up.",
 }
 
 
-STOP_EMULATED = "the run ends at its next safe point; emulated devices keep no checkpoint"
-
-
-def commands_of(run_id: str, limit: int = 200) -> list[Command]:
+def commands_of(run_id: str, limit: int = MOST_COMMANDS) -> list[Command]:
     """Newest first. Raises DatabaseBroken or SchemaTooNew; an absent mailbox is an empty one."""
     path = data_dir().control_db
     if not path.exists():
@@ -54,14 +64,50 @@ def commands_of(run_id: str, limit: int = 200) -> list[Command]:
         return mailbox.list(run_id, limit=limit)
 
 
-def control_panel(run: RunRow, state: str, prompts_per_step: int | None, commands: list[Command]) -> None:
-    """Buttons and the staleness of a live run."""
+def history_of(run: RunRow, commands: Sequence[Command]) -> History:
+    """What the commands changed; where only the newest are known, not from what."""
+    return history(commands, began_with(run) if len(commands) < MOST_COMMANDS else {})
+
+
+def steerable(run: RunRow, state: str, engine: EngineRow | None, *, silent: bool) -> str:
+    """The stored state while the run's own engine is merely silent: commands wait for it. Else the effective one."""
+    own = engine is not None and engine.engine_id == run.engine_id
+    return run.state if own and silent else state
+
+
+def control_panel(run: RunRow, state: str, commands: list[Command]) -> None:
+    """What the Live page has: the buttons, the way to everything else, and what became of the last command."""
     st.markdown("**Control**")
     if state in TERMINAL:
         st.caption("The run is over; there is nothing left to steer.")
-        _go_on(run, state)
-        return
-    stop = EFFECTS["stop"] if not is_emulated(run) else STOP_EMULATED
+        go_on(run, state)
+    else:
+        buttons(run, state, commands)
+        told_why()
+    st.page_link(
+        CONTROL_PAGE,
+        label="What the run was asked for and what became of it"
+        if state in TERMINAL
+        else "Change staleness, partition, arm or directions",
+        icon=symbol("tune"),
+        query_params={RUN_KEY: run.run_id},
+    )
+    if commands:
+        with st.container(key="last_command"):
+            outcome(history_of(run, commands).by_id()[commands[0].id])
+
+
+def told_why() -> None:
+    """Why buttons are closed, to a viewer."""
+    allowed, lacks = may_command()
+    if not allowed:
+        st.caption(f"{symbol('visibility_lock')} {literal(lacks)}")
+
+
+def buttons(run: RunRow, state: str, commands: list[Command], found: History | None = None) -> None:
+    """Pause, resume, checkpoint and stop; with `found` also the undo of its last change."""
+    allowed, _ = may_command()
+    stopping = open_of(commands, "stop")
     with st.container(horizontal=True, gap="small"):
         for kind, label, icon in (
             ("pause", "Pause", "pause"),
@@ -70,29 +116,62 @@ def control_panel(run: RunRow, state: str, prompts_per_step: int | None, command
         ):
             if kind == "checkpoint" and is_emulated(run):
                 continue
+            closed = not allowed or state not in ENABLED[kind] or bool(open_of(commands, kind))
             if st.button(
                 label,
                 icon=symbol(icon),
                 key=f"control_{kind}",
-                disabled=state not in ENABLED[kind] or _waiting(commands, kind),
+                disabled=closed or (bool(stopping) and kind != "resume"),
                 help=EFFECTS[kind],
             ):
-                _send(kind, {}, run, EFFECTS[kind])
-        with st.popover("Stop", icon=symbol("stop"), key="control_stop", disabled=state not in ENABLED["stop"]):
-            st.markdown(f"Stop **{run.name}**: {stop}.")
-            if st.button(
-                "Stop this run", key="control_stop_confirm", type="primary", disabled=_waiting(commands, "stop")
-            ):
-                _send("stop", {}, run, stop)
+                send_one(kind, {}, run, EFFECTS[kind])
+        _stop(run, state, stopping, allowed=allowed)
+        if found is not None:
+            _undo(run, state, commands, found, allowed=allowed)
     if is_emulated(run):
         st.caption(KEEPS_NOTHING)
-    _staleness(run, state, prompts_per_step, commands)
-    if commands:
-        with st.container(key="last_command"):
-            _last(commands[0])
 
 
-def _go_on(run: RunRow, state: str) -> None:
+def _stop(run: RunRow, state: str, stopping: list[Command], *, allowed: bool) -> None:
+    """A stop asks how and to be confirmed; one that waits for its step can still be made at once."""
+    modes = list(STOP_MODES) if state == "running" and not stopping else ["now"]
+    closed = not allowed or state not in ENABLED["stop"] or any(c.payload.get("mode") != "drain" for c in stopping)
+    with st.popover("Stop", icon=symbol("stop"), key="control_stop", disabled=closed):
+        st.markdown(f"Stop **{literal(run.name)}** · {literal(run.run_id)}")
+        mode = st.radio(
+            "When",
+            modes,
+            format_func=STOP_MODES.__getitem__,
+            key=f"control_stop_mode:{run.run_id}:{'+'.join(modes)}",
+            horizontal=True,
+            label_visibility="collapsed" if len(modes) == 1 else "visible",
+        )
+        kept = KEEPS_NOTHING if is_emulated(run) else "The run can be resumed from its last checkpoint."
+        st.caption(f"{STOPS[mode]} {kept}")
+        if st.button("Stop this run", key="control_stop_confirm", type="primary", disabled=closed):
+            send_one("stop", {"mode": mode}, run, f"the run ends {STOP_MODES[mode]}")
+
+
+def _undo(run: RunRow, state: str, commands: list[Command], found: History, *, allowed: bool) -> None:
+    """Says which command is taken back, and to what, before it does."""
+    last = found.undoable
+    waits = [c for c in commands if c.state == "pending" and c.kind in (*CHANGE_KINDS, "undo")]
+    closed = (
+        not allowed or state not in ENABLED["undo"] or last is None or bool(waits) or bool(open_of(commands, "stop"))
+    )
+    why = "Nothing was changed since this run began." if last is None else "A change is on its way." if waits else None
+    with st.popover("Undo", icon=symbol("undo"), key="control_undo", disabled=closed, help=why):
+        if last is None:
+            return
+        back = "; ".join(change(name, last.after[name], value) for name, value in last.before.items())
+        st.markdown(f"Takes back **command {last.command.id}** of {literal(last.command.who)}: {literal(told(last))}.")
+        st.markdown(f"From then on: **{literal(back)}**")
+        if st.button("Take it back", key="control_undo_confirm", type="primary", disabled=closed):
+            effect = f"command {last.command.id} is taken back: {back}"
+            send_one("undo", {}, run, effect, expected_config_version=run.config_version or 0)
+
+
+def go_on(run: RunRow, state: str) -> None:
     """What can be made of a run that is over."""
     with st.container(horizontal=True, gap="small"):
         if st.button(
@@ -114,86 +193,33 @@ def _go_on(run: RunRow, state: str) -> None:
         st.caption(KEEPS_NOTHING)
 
 
-def _staleness(run: RunRow, state: str, prompts_per_step: int | None, commands: list[Command]) -> None:
-    if run.arm == "colocated":
-        st.caption("Staleness is 0 by construction: a colocated run has no pools to overlap.")
-        return
-    now = run.staleness if run.staleness is not None else 0.0
-    left, right = st.columns([2, 1], vertical_alignment="bottom", gap="small")
-    wanted = left.number_input(
-        "Staleness, versions a group may be late",
-        value=float(now),
-        min_value=0.0,
-        max_value=MAX_STALENESS,
-        step=0.25,
-        format="%.4g",
-        key=f"control_staleness:{run.run_id}:{run.config_version}",
-    )
-    changed = wanted is not None and not math.isclose(wanted, now)
-    effect = staleness_effect(now, wanted if wanted is not None else now, prompts_per_step)
-    if right.button(
-        "Change",
-        icon=symbol("tune"),
-        key="control_staleness_send",
-        disabled=not changed or state not in ENABLED["staleness"] or _waiting(commands, "staleness"),
-        type="primary" if changed else "secondary",
-        width="stretch",
-    ):
-        _send("staleness", {"staleness": wanted}, run, effect)
-    if changed:
-        st.caption(effect)
-    elif run.staleness_effective_step is not None and run.staleness_effective_step > (run.steps or 0) + (
-        run.start_step or 0
-    ):
-        st.caption(
-            f"Staleness {now:g} governs starts now; the first step made only of such groups is "
-            f"{run.staleness_effective_step}."
-        )
-
-
-def staleness_effect(now: float, wanted: float, prompts_per_step: int | None) -> str:
-    """What a change does, by the rules of design.md section 4."""
-    sentence = f"Staleness {now:g} → {wanted:g}: a group may be trained up to {math.ceil(wanted)} versions late"
-    if prompts_per_step is None:
-        return sentence + "."
-    before = Bound(staleness=now, prompts_per_step=prompts_per_step)
-    after = Bound(staleness=wanted, prompts_per_step=prompts_per_step)
-    some = f", {after.F} of a step's {prompts_per_step} groups by {after.k + 1}" if after.F else ""
-    return (
-        f"{sentence}{some}; groups that may be started ahead {before.start_allowance} → {after.start_allowance}. "
-        "Groups already started keep their bound."
-    )
-
-
-def any_open(commands: list[Command]) -> bool:
+def any_open(commands: Sequence[Command]) -> bool:
     """Whether a command will still change."""
     return any(c.state in OPEN_COMMANDS for c in commands)
 
 
-def _waiting(commands: list[Command], kind: str) -> bool:
-    return any(c.kind == kind and c.state in OPEN_COMMANDS for c in commands)
+def open_of(commands: Sequence[Command], *kinds: str) -> list[Command]:
+    """Commands of these kinds that will still change."""
+    return [c for c in commands if c.kind in kinds and c.state in OPEN_COMMANDS]
 
 
-def _send(kind: str, payload: dict[str, object], run: RunRow, effect: str) -> None:
+def send_one(
+    kind: str, payload: dict[str, object], run: RunRow, effect: str, *, expected_config_version: int | None = None
+) -> None:
+    """Send a command and draw the page again, or say why it was not sent."""
     try:
-        send(kind, payload, run=run, expected_effect=effect)
-    except StorageError as error:
+        send(kind, payload, run=run, expected_effect=effect, expected_config_version=expected_config_version)
+    except (StorageError, NotAllowed) as error:
         st.error(f"The command was not sent: {literal(str(error))}", icon=symbol("error"))
         return
     st.rerun()
 
 
-def describe(command: Command) -> str:
-    """A command in a few words."""
-    if command.kind == "staleness":
-        value = command.payload.get("staleness")
-        return f"staleness → {value:g}" if isinstance(value, int | float) else "staleness"
-    return command.kind
-
-
-def _last(command: Command) -> None:
+def outcome(made: Made) -> None:
+    """What became of a command so far."""
+    command = made.command
     status = COMMAND_STATUS[command.state]
-    what = f"**{describe(command)}**"
+    what = f"**{literal(told(made))}**"
     if command.state == "pending":
         st.info(f"{what} is sent and waits for the engine.", icon=symbol(status.icon))
     elif command.state == "accepted":
@@ -203,38 +229,3 @@ def _last(command: Command) -> None:
         st.success(f"{what} was applied. {literal(command.answer or '')}", icon=symbol(status.icon))
     else:
         st.warning(f"{what} was {status.word}. {literal(command.answer or '')}", icon=symbol(status.icon))
-
-
-def command_log(commands: list[Command], clock: PageClock) -> None:
-    """Newest first: who asked for what, what became of it, and what the engine answered."""
-    st.markdown("**Commands**")
-    if not commands:
-        st.caption("None yet. Every command, its sender and its answer is kept here.")
-        return
-    st.dataframe(
-        [
-            {
-                "id": c.id,
-                "sent": clock.time(c.created_at),
-                "who": c.who,
-                "command": describe(c),
-                "state": _state(c),
-                "answer": c.answer or "",
-            }
-            for c in commands[:LOG_ROWS]
-        ],
-        hide_index=True,
-        height="content",
-        column_config={
-            "id": st.column_config.NumberColumn(width=40),
-            "state": st.column_config.TextColumn(width=130),
-            "answer": st.column_config.TextColumn(width="large"),
-        },
-        key="command_log",
-    )
-
-
-def _state(command: Command) -> str:
-    if command.state == "applied" and command.applied_at is not None:
-        return f"applied in {duration(max(0.0, command.applied_at - command.created_at))}"
-    return command.state

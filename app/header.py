@@ -1,4 +1,4 @@
-"""The head of a page: title, run picker, status as icon and word, heartbeat, and a link that can be copied."""
+"""The head of a page: who looks and what they may do, title, run picker, status, heartbeat, a link to be copied."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from app import sign_in
+from app.access import Setting, access, nobody_may, setting
 from app.clock import PageClock, duration
+from app.markup import literal
 from app.modelled import EMULATED, explained, is_emulated, pace_of
 from app.runs_table import live_first
 from app.session import look_at
@@ -21,6 +24,16 @@ DETERMINISTIC = (
     "Which device computed what makes no difference to the parameters: at staleness 0 every arm gives bitwise the "
     "same. It is slower for that."
 )
+
+# in the bar of the pages, where accounts are looked for; the wrapper too, or its gap would stay behind
+WHO_STYLE = """
+[data-testid="stLayoutWrapper"]:has(> .st-key-who) {
+  position: fixed; top: .8rem; right: 3.6rem; width: auto; z-index: 999991;
+}
+.st-key-who button { min-height: 2rem; padding: .1rem .6rem; }
+.st-key-who button:is(:hover, :focus, :active, [aria-expanded="true"]) { color: var(--st-link-color); }
+.st-key-who button p { max-width: 15rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+"""
 
 # the address changes only when the reader clicks, so this needs no data
 _COPY = """
@@ -44,8 +57,30 @@ export default function({ parentElement }) {
 _copy_link = st.components.v2.component("bidirl_copy_link", js=_COPY, isolate_styles=False)
 
 
+def who_looks() -> None:
+    """Who the visitor is and what they may do, with signing in and out behind it; and why nobody may command."""
+    found = access()
+    st.html(f"<style>{WHO_STYLE}</style>")
+    with st.container(key="who", width="content"):
+        role, icon = ("operator", "verified_user") if found.may_command else ("viewer", "visibility")
+        label = f"{literal(found.who)} · {role}" if found.who else role.capitalize()
+        with st.popover(label, icon=symbol(icon), type="tertiary", key="who_popover"):
+            sign_in.panel(found)
+    if told := warning(setting()):
+        st.warning(literal(told), icon=symbol("visibility_lock"))
+
+
+def warning(known: Setting) -> str:
+    """What every reader of the page is told about commanding: what is misconfigured, or that nobody may."""
+    said = [f"{problem}." for problem in known.problems]
+    if reason := nobody_may(known):
+        said.insert(0, f"View-only, for everybody. {reason}")
+    return " ".join(said)
+
+
 def title_and_picker(title: str, question: str, runs: Sequence[RunRow], run: RunRow | None, clock: PageClock) -> None:
-    """Title on the left; on the right the picker, which writes the run into the URL."""
+    """Who looks, then the title on the left; on the right the picker, which writes the run into the URL."""
+    who_looks()
     left, right = st.columns([5, 4], vertical_alignment="bottom", gap="medium")
     with left:
         st.title(title, anchor=False)

@@ -6,15 +6,17 @@ import streamlit as st
 
 from app import detail
 from app.clock import PageClock, device_time, duration
-from app.figures.bubbles import bubble_heatmap, causes, lost_time
-from app.figures.learning import NAMES, learning
+from app.command_words import History
+from app.figures.bubbles import ROWS_PX, bubble_heatmap, causes, lost_time
+from app.figures.command_marks import fewest_lanes, on_steps, on_time, stamp
+from app.figures.learning import NAMES, PANEL_PX, learning, step_span
 from app.key_figures import Sums, idle_fraction, idle_seconds, total
 from app.live_chart import Chart, chart, kept_chart, live_chart
 from app.live_frame import IDLE, Bubbles, Frame
 
 
-def heatmap(frame: Frame, clock: PageClock) -> None:
-    """Exact idle share of each row over the run."""
+def heatmap(frame: Frame, commands: History, clock: PageClock) -> None:
+    """Exact idle share of each row over the run, with the commands that were applied."""
     bubbles = frame.bubbles
     if bubbles is None:
         st.markdown(f"**Bubble heatmap** · idle share over the run{frame.pace.badge}")
@@ -24,10 +26,13 @@ def heatmap(frame: Frame, clock: PageClock) -> None:
         f"**Bubble heatmap** · idle share of each row and {duration(bubbles.plan.bin_s)}, whole run{frame.pace.badge}"
     )
     key = f"bubbles:{frame.run.run_id}"
-    live_chart(kept_chart(key, (bubbles.read_at, frame.live), lambda: _heatmap(frame, bubbles, clock)), key=key)
+    kept = (bubbles.read_at, frame.live, stamp(commands))
+    live_chart(kept_chart(key, kept, lambda: _heatmap(frame, bubbles, commands, clock)), key=key)
 
 
-def _heatmap(frame: Frame, bubbles: Bubbles, clock: PageClock) -> Chart:
+def _heatmap(frame: Frame, bubbles: Bubbles, commands: History, clock: PageClock) -> Chart:
+    span = (clock.axis(bubbles.plan.t0), clock.axis(bubbles.plan.t1))
+    marks = fewest_lanes(on_time(commands, clock, frame.pace), span=span, width_px=ROWS_PX)
     pace, mean = frame.pace, idle_fraction(total(frame.whole)) or 0.0
     table: list[object] = []
     for row in bubbles.rows:
@@ -35,7 +40,9 @@ def _heatmap(frame: Frame, bubbles: Bubbles, clock: PageClock) -> Chart:
         share = idle_fraction(sums)
         table.append([row.label, "–" if share is None else f"{share:.1%}", f"{sum(sums.values()):.1f} s"])
     return chart(
-        bubble_heatmap(detail.idle_share(bubbles.seconds, IDLE), bubbles.rows, bubbles.plan, clock=clock),
+        bubble_heatmap(
+            detail.idle_share(bubbles.seconds, IDLE), bubbles.rows, bubbles.plan, clock=clock, commands=marks
+        ),
         label=f"Idle share of {len(bubbles.rows)} {'emulated ' if pace.emulated else ''}rows over the run, on average "
         f"{mean:.0%}",
         as_of=bubbles.read_at,
@@ -60,8 +67,8 @@ def lost(frame: Frame) -> None:
         st.caption("Counted from the first rollout on." if share is None else "Nothing was lost yet.")
         return
     key = f"causes:{frame.run.run_id}"
-    stamp = (frame.bubbles.read_at, frame.live)
-    live_chart(kept_chart(key, stamp, lambda: _causes(frame, sums)), key=key)
+    kept = (frame.bubbles.read_at, frame.live)
+    live_chart(kept_chart(key, kept, lambda: _causes(frame, sums)), key=key)
 
 
 def _causes(frame: Frame, sums: Sums) -> Chart:
@@ -81,21 +88,23 @@ def _causes(frame: Frame, sums: Sums) -> Chart:
     )
 
 
-def how_it_learns(frame: Frame) -> None:
-    """Six panels; a run without a step says what is missing."""
+def how_it_learns(frame: Frame, commands: History, clock: PageClock) -> None:
+    """Six panels with the commands that were applied; a run without a step says what is missing."""
     if not frame.steps and not frame.evals:
         st.markdown("**Learning**")
         st.caption("Charts begin with the first step.")
         return
     key = f"learning:{frame.run.run_id}"
-    stamp = (len(frame.steps), len(frame.evals), frame.live)
-    live_chart(kept_chart(key, stamp, lambda: _learning(frame)), key=key)
+    kept = (len(frame.steps), len(frame.evals), frame.live, stamp(commands))
+    live_chart(kept_chart(key, kept, lambda: _learning(frame, commands, clock)), key=key)
 
 
-def _learning(frame: Frame) -> Chart:
+def _learning(frame: Frame, commands: History, clock: PageClock) -> Chart:
+    span = step_span(frame.steps, frame.evals)
+    marks = fewest_lanes(on_steps(commands, clock), span=span, width_px=PANEL_PX)
     controlled = any(e.name == "control" for e in frame.evals)
     return chart(
-        learning(frame.steps, frame.evals),
+        learning(frame.steps, frame.evals, marks),
         label=f"Learning over {len(frame.steps)} steps: {', '.join(NAMES)}",
         as_of=frame.steps[-1].t_end if frame.steps else None,
         frozen="" if frame.live else "whole run",

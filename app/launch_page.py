@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import job_form, launch_state, launch_view, one_click, session
+from app import header, job_form, launch_state, launch_view, one_click, session
 from engine.config import dump_job
 from engine.config.job import usable_cores
 from storage.database import StorageError
@@ -26,6 +26,7 @@ def engine_row() -> EngineRow | None:
 
 def page() -> None:
     """The whole page."""
+    header.who_looks()
     launch_state.prepare()
     left, right = st.columns([5, 4], vertical_alignment="bottom", gap="medium")
     with left:

@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from app import job_form, launch_state, session, states
+from app.access import NotAllowed
 from app.job_form import Checked, Field, Section
 from app.markup import literal
 from app.modelled import LEARNS_NOTHING
@@ -145,13 +146,20 @@ def summary(checked: Checked, engine: EngineRow | None) -> None:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
         st.error(f"{count} to mend before this job can be launched.", icon=symbol("error"))
         st.markdown("\n".join(f"- {literal(f'{path}: {s}' if path else s)}" for path, s in problems.items()))
+    allowed, lacks = session.may_command()
     with st.container(horizontal=True, gap="small"):
         if st.button(
-            "Launch", type="primary", icon=symbol("rocket_launch"), key="launch_send", disabled=bool(problems)
+            "Launch",
+            type="primary",
+            icon=symbol("rocket_launch"),
+            key="launch_send",
+            disabled=bool(problems) or not allowed,
         ):
             _launch()
         if st.button("Dry run", icon=symbol("preview"), key="launch_dry_run", disabled=bool(problems)):
             st.session_state[launch_state.DRY] = launch_state.text()
+    if not allowed:
+        st.caption(literal(lacks))
     if engine is None or is_silent(engine.beat_at, session.now()):
         st.warning(
             "No engine answers on this data folder: a job waits in the mailbox until one starts with "
@@ -167,8 +175,8 @@ def _launch() -> None:
     key = f"app-{st.session_state[launch_state.IDEM]}"
     try:
         st.session_state[launch_state.SENT] = session.send("launch", payload, idem_key=key, expires_in_s=None)
-    except StorageError as error:
-        st.error(f"The command was not sent: {literal(str(error))}", icon=symbol("database_off"))
+    except (StorageError, NotAllowed) as error:
+        st.error(f"The command was not sent: {literal(str(error))}", icon=symbol("error"))
         return
     st.session_state[launch_state.IDEM] = uuid.uuid4().hex
 

@@ -18,6 +18,7 @@ from app import (
     session,
     states,
 )
+from app.command_words import History
 from app.key_figures import seconds_left
 from app.ledger_view import ledger, logs
 from app.live_frame import Frame, View, read_frame, refreshed
@@ -98,9 +99,21 @@ def mailbox(run_id: str) -> list[Command]:
         return []
 
 
+def history(run_id: str, commands: list[Command] | None = None) -> History:
+    """What the run's commands changed, from what to what; nothing before the first frame."""
+    kept: tuple[Frame, View] | None = st.session_state.get(f"_frame:{run_id}")
+    if kept is None:
+        return History()
+    try:
+        return control_view.history_of(kept[0].run, control_view.commands_of(run_id) if commands is None else commands)
+    except StorageError:
+        return History()  # the panel of commands says so
+
+
 def now_part(run_id: str, drawn_state: str) -> None:
     """Status, banners, numbers, timeline, attention and decisions: what changes every second."""
     frame, problem = read(run_id)
+    commands = history(run_id)
     # containers that are always there: what is above a chart may come and go without the chart being made anew
     above = st.container(key="banners")
     if problem is not None:
@@ -119,7 +132,7 @@ def now_part(run_id: str, drawn_state: str) -> None:
     live_view.numbers(frame, prompts_per_step(frame.run.job))
     left, right = st.columns([5, 2], gap="small")
     with left, st.container(border=True, height="stretch", key="timeline"):
-        timeline_card(frame)
+        timeline_card(frame, commands)
     with right, st.container(border=True, height="stretch", key="attention"):
         live_view.attention_cards(frame, session.page_clock())
     # across the page, for its reasons are sentences
@@ -127,12 +140,12 @@ def now_part(run_id: str, drawn_state: str) -> None:
         decisions_view.decisions(frame, session.page_clock())
     left, right = st.columns([5, 2], gap="small")
     with left, st.container(border=True, height="stretch", key="bubbles"):
-        history_view.heatmap(frame, session.page_clock())
+        history_view.heatmap(frame, commands, session.page_clock())
     with right, st.container(border=True, height="stretch", key="lost_time"):
         history_view.lost(frame)
 
 
-def timeline_card(frame: Frame) -> None:
+def timeline_card(frame: Frame, commands: History) -> None:
     """The timeline with its window, or why there is none yet."""
     run_id = frame.run.run_id
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
@@ -152,7 +165,7 @@ def timeline_card(frame: Frame) -> None:
     with st.container(key="timeline_group"):
         all_rows_button(opened)
     live_view.timeline_chart(
-        frame, mailbox(run_id), session.page_clock(), follow="back to live" if frame.live else "reset zoom"
+        frame, commands, session.page_clock(), follow="back to live" if frame.live else "reset zoom"
     )
 
 
@@ -164,9 +177,8 @@ def all_rows_button(opened: str) -> None:
 
 
 def steerable_state(frame: Frame) -> str:
-    """The stored state while the run's own engine is merely silent: commands wait for it. Else the effective one."""
-    own = frame.engine is not None and frame.engine.engine_id == frame.run.engine_id
-    return frame.run.state if own and frame.engine_silent else frame.state
+    """The state that buttons go by."""
+    return control_view.steerable(frame.run, frame.state, frame.engine, silent=frame.engine_silent)
 
 
 def control_part(run_id: str, drawn_open: bool) -> None:
@@ -180,9 +192,9 @@ def control_part(run_id: str, drawn_open: bool) -> None:
         st.rerun()
     left, right = st.columns([2, 3], gap="small")
     with left, st.container(border=True, height="stretch", key="control"):
-        control_view.control_panel(frame.run, steerable_state(frame), prompts_per_step(frame.run.job), commands)
+        control_view.control_panel(frame.run, steerable_state(frame), commands)
     with right, st.container(border=True, height="stretch", key="commands"):
-        control_view.command_log(commands, session.page_clock())
+        live_view.newest_commands(history(run_id, commands), session.page_clock())
 
 
 def learning_part(run_id: str) -> None:
@@ -190,7 +202,7 @@ def learning_part(run_id: str) -> None:
     kept = st.session_state.get(f"_frame:{run_id}")
     if kept is not None:
         with st.container(border=True, key="learning"):
-            history_view.how_it_learns(kept[0])
+            history_view.how_it_learns(kept[0], history(run_id), session.page_clock())
 
 
 def samples_part(run: RunRow) -> None:
@@ -232,20 +244,20 @@ def control_interval(live: bool, waits: bool) -> float | None:
     return None if not live else COMMAND_EVERY_S if waits else OTHERS_EVERY_S
 
 
-def without_run(named: str | None) -> None:
+def without_run(named: str | None, title: str = TITLE, question: str = QUESTION) -> None:
     """No run to show: why, and what to do."""
     drawn = condition()
     try:
         with TelemetryReader(session.data_dir().telemetry_db) as reader:
             engine, runs = reader.engine(), reader.runs()
     except TelemetryMissing as error:
-        header.title_and_picker(TITLE, QUESTION, [], None, session.page_clock())
+        header.title_and_picker(title, question, [], None, session.page_clock())
         states.no_database(error)
     except StorageError as error:
-        header.title_and_picker(TITLE, QUESTION, [], None, session.page_clock())
+        header.title_and_picker(title, question, [], None, session.page_clock())
         states.storage_problem(error, kept_frame=False)
     else:
-        header.title_and_picker(TITLE, QUESTION, runs, None, session.page_clock())
+        header.title_and_picker(title, question, runs, None, session.page_clock())
         if named is not None:
             states.unknown_run(
                 named, [(run, state_of(run, engine, session.now())) for run in runs], session.page_clock()

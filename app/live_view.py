@@ -11,8 +11,10 @@ from app import detail, states
 from app.attention import attention
 from app.card import Card
 from app.clock import PageClock, duration
+from app.command_words import History, told
+from app.figures.command_marks import MAX_COMMANDS, command_marks, on_time
 from app.figures.lease_marks import lease_marks
-from app.figures.timeline import timeline
+from app.figures.timeline import ROWS_PX, timeline
 from app.key_figures import busy_over_time, five_numbers, total
 from app.lending import MAX_LEASE_MARKS
 from app.live_chart import chart, live_chart, number_cards
@@ -23,6 +25,9 @@ from app.session import data_dir
 from app.status import symbol
 from storage.records import Command
 from storage.words import COLUMNS
+
+LOG_ROWS = 8
+"""Commands beside the controls; the whole log is on the Control page."""
 
 
 def banners(frame: Frame, clock: PageClock) -> None:
@@ -56,10 +61,12 @@ def numbers(frame: Frame, prompts_per_step: int | None) -> None:
     number_cards([asdict(card) for card in cards], key=f"numbers:{frame.run.run_id}")
 
 
-def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, follow: str) -> None:
+def timeline_chart(frame: Frame, commands: History, clock: PageClock, *, follow: str) -> None:
     """The timeline with its note, its table and what the reader does with it."""
     pace = frame.pace
     leases = lease_marks(frame.lending.marked, frame.rows, (frame.plan.t0, frame.plan.t1), clock, pace)
+    span = (clock.axis(frame.plan.t0), clock.axis(frame.plan.t1))
+    marks = command_marks(on_time(commands, clock, pace), span=span, width_px=ROWS_PX)
     figure = timeline(
         detail.majority(frame.seconds),
         frame.rows,
@@ -67,11 +74,12 @@ def timeline_chart(frame: Frame, commands: list[Command], clock: PageClock, *, f
         window=frame.window,
         clock=clock,
         steps=frame.steps,
-        commands=commands,
+        commands=marks,
         leases=leases,
         pace=pace,
     )
     cut = f" · only the newest {MAX_LEASE_MARKS} marks of leases are drawn" if leases.cut else ""
+    cut += f" · only the newest {MAX_COMMANDS} commands are marked" if marks.cut else ""
     last = f"{clock.time(frame.window[0])} – {clock.time(frame.window[1])}"
     grouped = len(frame.devices) > detail.MAX_DEVICE_ROWS
     shown = chart(
@@ -126,6 +134,42 @@ def _table(frame: Frame) -> dict[str, list[object]]:
         rows.append([row.label, *(f"{sums.get(c, 0.0):.1f} s" for c in used)])
     last = f"last 5 min{' of wall time' if frame.pace.emulated else ''}"
     return {"columns": [last, *(label(c) for c in used)], "rows": rows}
+
+
+def newest_commands(commands: History, clock: PageClock) -> None:
+    """The newest commands in short; with what they were expected to do and did they are on the Control page."""
+    st.markdown("**Commands**")
+    if not commands.made:
+        st.caption("None yet. Every command, its sender and its answer is kept here.")
+        return
+    st.dataframe(
+        [
+            {
+                "no.": made.command.id,
+                "sent": clock.time(made.command.created_at),
+                "who": made.command.who,
+                "command": told(made),
+                "state": command_state(made.command),
+                "answer": made.command.answer or "",
+            }
+            for made in commands.made[: -LOG_ROWS - 1 : -1]
+        ],
+        hide_index=True,
+        height="content",
+        column_config={
+            "no.": st.column_config.NumberColumn(width=40),
+            "state": st.column_config.TextColumn(width=130),
+            "answer": st.column_config.TextColumn(width="large"),
+        },
+        key="command_log",
+    )
+
+
+def command_state(command: Command) -> str:
+    """ "applied in 0.3 s", or the state alone."""
+    if command.state == "applied" and command.applied_at is not None:
+        return f"applied in {duration(max(0.0, command.applied_at - command.created_at))}"
+    return command.state
 
 
 def attention_cards(frame: Frame, clock: PageClock) -> None:

@@ -1,4 +1,5 @@
-"""The app's start: pages and nothing else. Run it with `streamlit run app/main.py`, or `bidirl serve` for all of it.
+"""The app's start: pages, in the order of an operator's questions, and nothing else. Run it with
+`streamlit run app/main.py`, or `bidirl serve` for all of it.
 
 It reads storage, sends commands through the mailbox and never talks to the engine.
 """
@@ -17,8 +18,9 @@ if ROOT not in sys.path:
 
 PAGES = (
     ("app_pages/live.py", "Live", ":material/monitoring:", True),
-    ("app_pages/launch.py", "Launch", ":material/rocket_launch:", False),
+    ("app_pages/control.py", "Control", ":material/tune:", False),
     ("app_pages/runs.py", "Runs", ":material/history:", False),
+    ("app_pages/launch.py", "Launch", ":material/rocket_launch:", False),
 )
 
 STYLE = """

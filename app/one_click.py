@@ -11,6 +11,7 @@ import uuid
 import streamlit as st
 
 from app import session
+from app.access import NotAllowed
 from app.markup import literal
 from app.modelled import EMULATED, is_emulated
 from app.presets import preset
@@ -84,7 +85,10 @@ def offer() -> None:
 
 def button() -> None:
     """Launch, once for each click."""
-    if st.button(LABEL, icon=symbol("science"), key="one_click", help=HELP, disabled=SENT in st.session_state):
+    allowed, lacks = session.may_command()
+    told = HELP if allowed else literal(lacks)
+    disabled = not allowed or SENT in st.session_state
+    if st.button(LABEL, icon=symbol("science"), key="one_click", help=told, disabled=disabled):
         _launch()
 
 
@@ -99,7 +103,7 @@ def _launch() -> None:
     payload: dict[str, object] = {"job": source.text, "base_dir": source.base_dir, "resume": None}
     try:
         st.session_state[SENT] = session.send("launch", payload, idem_key=key, expires_in_s=None)
-    except StorageError as error:
+    except (StorageError, NotAllowed) as error:
         st.session_state[REFUSED] = f"the command was not sent: {error}"
         return
     del st.session_state[IDEM]

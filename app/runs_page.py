@@ -7,6 +7,7 @@ from collections import Counter
 import streamlit as st
 
 from app import header, session, states
+from app.access import NotAllowed
 from app.control_view import commands_of
 from app.figures.bubbles import causes_by_run
 from app.live_chart import chart, live_chart
@@ -144,7 +145,8 @@ def actions(run: RunRow, state: str) -> None:
     cause = f" · {literal(run.error)}" if run.error else ""
     badges = pace_of(run).badge + (f" :gray-badge[{literal(compared(run))}]" if run.comparison else "")
     st.markdown(f"**{literal(run.name)}** · {literal(run.run_id)}{badges}{cause}")
-    with st.container(horizontal=True, gap="small"):
+    allowed, lacks = session.may_command()
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if st.button("Open", type="primary", icon=symbol("monitoring"), key="run_open"):
             st.switch_page(session.LIVE_PAGE, query_params={RUN_KEY: run.run_id})
         if st.button("Clone", icon=symbol("content_copy"), key="run_clone"):
@@ -153,14 +155,17 @@ def actions(run: RunRow, state: str) -> None:
             "Resume",
             icon=symbol("resume"),
             key="run_resume",
-            disabled=not can_resume(state) or is_emulated(run),
+            disabled=not allowed or not can_resume(state) or is_emulated(run),
             help=KEEPS_NOTHING if is_emulated(run) else "Continues from the newest checkpoint, as a new run.",
         ):
             st.switch_page(session.LAUNCH_PAGE, query_params={"resume": run.run_id})
-        with st.popover("Delete", icon=symbol("delete"), key="run_delete", disabled=not can_delete(state)):
+        closed = not allowed or not can_delete(state)
+        with st.popover("Delete", icon=symbol("delete"), key="run_delete", disabled=closed):
             st.markdown(f"Delete **{literal(run.run_id)}** with its telemetry and checkpoints? This cannot be undone.")
             if st.button("Delete this run", type="primary", key="run_delete_confirm"):
                 delete(run)
+        if not allowed:
+            st.caption(literal(lacks))
     asked = [c for c in read_commands(run.run_id) if c.kind == "delete"]
     if asked:
         status = COMMAND_STATUS[asked[0].state]
@@ -182,8 +187,8 @@ def delete(run: RunRow) -> None:
     """Ask the engine to delete a run: only it writes telemetry."""
     try:
         session.send("delete", {}, run=run)
-    except StorageError as error:
-        st.error(f"The command was not sent: {literal(str(error))}", icon=symbol("database_off"))
+    except (StorageError, NotAllowed) as error:
+        st.error(f"The command was not sent: {literal(str(error))}", icon=symbol("error"))
         return
     st.rerun()
 

@@ -1,23 +1,21 @@
 """What a page knows about where it is: data folder, the reader's clock and name, and the run in the URL.
 
-The app opens telemetry read-only and writes nothing but commands; it never talks to the engine or to Ray.
+The app opens telemetry read-only and writes nothing but commands; it never talks to the engine or to Ray. Whatever it
+writes passes `as_operator`, which refuses viewers: a page that forgot to disable a button still writes nothing.
 """
 
 from __future__ import annotations
 
-import getpass
-import os
 import time
 from collections.abc import Sequence
 
 import streamlit as st
 
+from app.access import NotAllowed, access
 from app.clock import PageClock
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.records import RunRow
-
-USER_VARIABLE = "BIDIRL_USER"
 
 COMMAND_EXPIRES_S = 300.0
 """A command to a run that nobody took in five minutes must not fire after a restart."""
@@ -45,15 +43,18 @@ def page_clock() -> PageClock:
     return PageClock(offset_s=-60.0 * minutes if minutes is not None else 0.0)
 
 
-def who() -> str:
-    """Who sends commands: BIDIRL_USER, else the system's user, else "local"."""
-    named = os.environ.get(USER_VARIABLE, "").strip()
-    if named:
-        return named
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return "local"
+def may_command() -> tuple[bool, str]:
+    """Whether whoever looks at the page is an operator; for a viewer also a sentence that says why not."""
+    found = access()
+    return found.may_command, "" if found.may_command else found.reason
+
+
+def as_operator() -> str:
+    """The name for a row that is about to be written. Raises NotAllowed for a viewer."""
+    found = access()
+    if not found.may_command:
+        raise NotAllowed(found.reason)
+    return found.who
 
 
 def send(
@@ -64,17 +65,20 @@ def send(
     idem_key: str | None = None,
     expected_effect: str | None = None,
     expires_in_s: float | None = COMMAND_EXPIRES_S,
+    expected_config_version: int | None = None,
 ) -> int:
-    """Put a command into the mailbox and return its id. Raises DatabaseBroken or SchemaTooNew."""
+    """Put a command into the mailbox; returns its id. Raises NotAllowed (a viewer), DatabaseBroken or SchemaTooNew."""
+    who = as_operator()
+    seen = run.config_version if run and kind == "staleness" else None
     with Mailbox(data_dir().control_db) as mailbox:
         return mailbox.send(
             kind,
             payload,
             run.run_id if run else None,
-            who=who(),
+            who=who,
             idem_key=idem_key,
             expires_in_s=expires_in_s,
-            expected_config_version=run.config_version if run and kind == "staleness" else None,
+            expected_config_version=seen if expected_config_version is None else expected_config_version,
             expected_effect=expected_effect,
         )
 

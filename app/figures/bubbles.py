@@ -10,12 +10,18 @@ import plotly.graph_objects as go
 from app import palette
 from app.clock import PageClock, device_time
 from app.detail import Plan, Row
+from app.figures.command_marks import LANE_PX, CommandMarks, drawn
 from app.figures.rows import MARGIN_PX, gap_px, pool_names, row_axis
 from app.modelled import REAL, Pace
 from storage.words import IDLE_COLUMNS, USEFUL_COLUMNS
 
 ROW_HEIGHTS_PX = (8, 40)
 MAP_HEIGHT_PX = 220
+MARGINS = {"l": MARGIN_PX, "r": 8, "t": 8, "b": 36}
+
+ROWS_PX = 680
+"""About the width of the rows on a screen, the colour bar left out: labels of commands are kept apart by it."""
+
 SCREEN_PX = 520
 """Of rows that are too many to be thicker than a few pixels."""
 
@@ -33,9 +39,16 @@ MIN_CAUSE_SHARE = 0.0005
 """A cause below half a per mille of the devices' time is noise of the clocks."""
 
 
-def bubble_heatmap(share: np.ndarray, rows: Sequence[Row], plan: Plan, *, clock: PageClock) -> go.Figure:
+def bubble_heatmap(
+    share: np.ndarray, rows: Sequence[Row], plan: Plan, *, clock: PageClock, commands: CommandMarks | None = None
+) -> go.Figure:
     """share: float [rows, bins], 0 to 1, NaN where nothing is known (left blank, never drawn as idle)."""
     row_px = _row_height(len(rows))
+    commands, names = commands or CommandMarks(), pool_names(rows)
+    rows_px = max(len(rows) * row_px, 90)
+    crossing = drawn(
+        commands, x="x", y="paper", y0=0, y1=lambda lane: 1 + (lane + 0.5) * LANE_PX / rows_px, edge=1, cased=True
+    )
     figure = go.Figure(
         go.Heatmap(
             # three digits are finer than a colour can show, and equal digits are an equal figure
@@ -63,8 +76,8 @@ def bubble_heatmap(share: np.ndarray, rows: Sequence[Row], plan: Plan, *, clock:
         )
     )
     figure.update_layout(
-        height=max(len(rows) * row_px, 90) + 44,
-        margin={"l": MARGIN_PX, "r": 8, "t": 8, "b": 36},
+        height=rows_px + commands.height_px + MARGINS["t"] + MARGINS["b"],
+        margin={**MARGINS, "t": MARGINS["t"] + commands.height_px},
         uirevision="bubbles",
         xaxis={
             "type": "date",
@@ -75,7 +88,7 @@ def bubble_heatmap(share: np.ndarray, rows: Sequence[Row], plan: Plan, *, clock:
             "range": [clock.axis(plan.t0), clock.axis(plan.t1)],
         },
         yaxis=row_axis(rows, row_px),
-        **pool_names(rows),
+        **{part: [*names[part], *crossing[part]] for part in names},
     )
     return figure
 

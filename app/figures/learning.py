@@ -12,6 +12,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from app import palette
+from app.figures.command_marks import LANE_PX, CommandMarks, drawn
 from storage.records import EvalRow, StepRow
 
 SMOOTHING_STEPS = 10
@@ -38,8 +39,14 @@ REWARD, ACCURACY, LENGTH, LOSS, KL, LAG = range(1, 7)
 
 CAP_COLOUR = "#8A909C"
 
+PANEL_PX = 330
+"""About the width of a panel on a screen: labels of commands are kept apart by it."""
 
-def learning(steps: Sequence[StepRow], evals: Sequence[EvalRow]) -> go.Figure:
+TITLE_PX = 26
+"""From a panel to the middle of its title; labels of commands stand between the two."""
+
+
+def learning(steps: Sequence[StepRow], evals: Sequence[EvalRow], commands: CommandMarks | None = None) -> go.Figure:
     """Six panels over the step. Gaps stay gaps: a figure that a step did not report is not drawn as 0."""
     shown = thin(steps)
     x = [s.step for s in shown]
@@ -53,7 +60,24 @@ def learning(steps: Sequence[StepRow], evals: Sequence[EvalRow]) -> go.Figure:
         _line(KL, x, [number(s.metrics.get("mismatch_kl")) for s in shown], "mismatch KL", "control"),
         *_lag(x, shown),
     ]
-    return go.Figure({"data": lines, "layout": _layout(x, shown, steps, evals)})
+    marks = commands or CommandMarks()
+    layout = _layout(shown, steps, evals, marks.height_px)
+    panel_px = (layout["height"] - layout["margin"]["t"] - layout["margin"]["b"]) * (ROWS[0][1] - ROWS[0][0])
+    for panel in range(1, 7):
+        on = _suffix(panel)
+        crossing = drawn(
+            marks, x=f"x{on}", y=f"y{on} domain", y0=0, y1=lambda lane: 1 + (lane + 0.55) * LANE_PX / panel_px, edge=1
+        )
+        layout["annotations"] += crossing["annotations"]
+        layout["shapes"] += crossing["shapes"]
+    return go.Figure({"data": lines, "layout": layout})
+
+
+def step_span(steps: Sequence[StepRow], evals: Sequence[EvalRow]) -> tuple[float, float]:
+    """What the axes of steps show."""
+    known = max(steps[-1].step if steps else 0, *(e.step for e in evals), 1)
+    # a change governs the step that is being made from its first moment on
+    return 0.0, max(known * 1.02, known + 1.0)
 
 
 def thin(steps: Sequence[StepRow]) -> list[StepRow]:
@@ -166,9 +190,11 @@ def _axes(panel: int) -> dict[str, str]:
 
 
 def _layout(
-    x: Sequence[int], shown: Sequence[StepRow], steps: Sequence[StepRow], evals: Sequence[EvalRow]
+    shown: Sequence[StepRow], steps: Sequence[StepRow], evals: Sequence[EvalRow], lanes_px: int
 ) -> dict[str, Any]:
-    last = max([*x, *(e.step for e in evals), 1]) * 1.02
+    """lanes_px: room for labels between each panel and its title."""
+    span = list(step_span(steps, evals))
+    above = max(0, lanes_px - (TITLE_PX - LANE_PX))
     highest = max((c for s in shown if (c := lag_cap(s.staleness)) is not None), default=0)
     special: dict[int, dict[str, Any]] = {
         REWARD: {"rangemode": "tozero"},
@@ -180,7 +206,7 @@ def _layout(
     for panel in range(1, 7):
         across, down = COLUMNS[(panel - 1) % 3], ROWS[(panel - 1) // 3]
         axes[f"xaxis{_suffix(panel)}"] = {
-            "domain": list(across), "anchor": f"y{_suffix(panel)}", "range": [0, last], "zeroline": False,
+            "domain": list(across), "anchor": f"y{_suffix(panel)}", "range": span, "zeroline": False,
             "showgrid": False, "ticks": "outside", "ticklen": 4, **({} if panel == 1 else {"matches": "x"}),
             **({"title": {"text": "step", "standoff": 4}} if panel > 3 else {}),
         }  # fmt: skip
@@ -192,18 +218,20 @@ def _layout(
     titles = [
         {
             "text": f"<b>{name}</b>  {told}", "xref": f"x{_suffix(panel)} domain", "yref": f"y{_suffix(panel)} domain",
-            "x": 0, "y": 1.16, "xanchor": "left", "yanchor": "middle", "showarrow": False, "font": {"size": 13},
+            "x": 0, "y": 1, "yshift": TITLE_PX + above, "xanchor": "left", "yanchor": "middle", "showarrow": False,
+            "font": {"size": 13},
         }
         for panel, (name, told) in enumerate(zip(NAMES, latest, strict=True), start=1)
     ]  # fmt: skip
     return {
-        "height": HEIGHT_PX,
-        "margin": {"l": 48, "r": 12, "t": 20, "b": 40},
+        "height": HEIGHT_PX + lanes_px,
+        "margin": {"l": 48, "r": 12, "t": 20 + above, "b": 40},
         "showlegend": False,
         "hovermode": "x unified",
         "uirevision": "learning",
         "meta": {"index": "step"},
         "annotations": titles,
+        "shapes": [],
         **axes,
     }
 

@@ -1,4 +1,4 @@
-"""The timeline of a run: a raster of what each device is doing, steps and commands above it, leases on it. Pure.
+"""The timeline of a run: a raster of what each device is doing, steps above it, commands across and leases on it. Pure.
 
 One heatmap with discrete colours draws a hundred thousand spans as fast as a thousand; missing telemetry is hatched.
 """
@@ -14,10 +14,11 @@ import plotly.graph_objects as go
 from app import palette
 from app.clock import PageClock
 from app.detail import NO_DATA, Plan, Row, gaps
+from app.figures.command_marks import LANE_PX, CommandMarks, drawn
 from app.figures.lease_marks import LeaseMarks
 from app.figures.rows import MARGIN_PX, gap_px, pool_names, row_axis
 from app.modelled import REAL, Pace
-from storage.records import Command, StepRow
+from storage.records import StepRow
 from storage.words import COLUMNS, IDLE_COLUMNS
 
 ROW_HEIGHTS_PX = (14, 58)
@@ -35,6 +36,9 @@ MIN_ROW_PX = 2
 
 MARKS_HEIGHT_PX = 22
 """Strip of step and command marks above the raster."""
+
+ROWS_PX = 760
+"""About the width of the rows on a screen: labels of commands are kept apart by it."""
 
 MARGINS = {"l": MARGIN_PX, "r": 16, "t": 4, "b": 32}
 
@@ -56,17 +60,28 @@ def timeline(
     window: tuple[float, float],
     clock: PageClock,
     steps: Sequence[StepRow] = (),
-    commands: Sequence[Command] = (),
+    commands: CommandMarks | None = None,
     leases: LeaseMarks | None = None,
     pace: Pace = REAL,
 ) -> go.Figure:
     """codes: uint8 [rows, bins] of `detail.majority`. window: unix seconds shown at first; zoom may go beyond it."""
-    leases = leases or LeaseMarks()
+    leases, commands = leases or LeaseMarks(), commands or CommandMarks()
     marks, named = _marks(steps, commands, (plan.t0, plan.t1), clock, pace)
     raster_px = len(rows) * _row_height(len(rows))
-    split = raster_px / (raster_px + MARKS_HEIGHT_PX)
+    plot_px = raster_px + MARKS_HEIGHT_PX + commands.height_px
+    split, strip = raster_px / plot_px, (raster_px + MARKS_HEIGHT_PX) / plot_px
+    names = pool_names(rows)
+    crossing = drawn(
+        commands,
+        x="x",
+        y="paper",
+        y0=0,
+        y1=lambda lane: strip + (lane + 0.5) * LANE_PX / plot_px,
+        edge=strip,
+        cased=True,
+    )
     layout = {
-        "height": raster_px + MARKS_HEIGHT_PX + MARGINS["t"] + MARGINS["b"],
+        "height": plot_px + MARGINS["t"] + MARGINS["b"],
         "margin": MARGINS,
         "uirevision": "timeline",
         "hovermode": "closest",
@@ -79,8 +94,8 @@ def timeline(
             "tickformat": "%H:%M:%S", "ticks": "outside", "ticklen": 4, "nticks": 8, "zeroline": False,
         },
         "yaxis": {"domain": [0, split], **row_axis(rows, _row_height(len(rows)))},
-        "yaxis2": {"domain": [split, 1], "range": [0, 1], "visible": False, "fixedrange": True},
-        **pool_names(rows),
+        "yaxis2": {"domain": [split, strip], "range": [0, 1], "visible": False, "fixedrange": True},
+        **{part: [*names[part], *crossing[part]] for part in names},
     }  # fmt: skip
     return go.Figure(
         {
@@ -157,7 +172,7 @@ def _legend(codes: np.ndarray) -> list[dict[str, str]]:
 
 def _marks(
     steps: Sequence[StepRow],
-    commands: Sequence[Command],
+    commands: CommandMarks,
     window: tuple[float, float],
     clock: PageClock,
     pace: Pace,
@@ -169,10 +184,9 @@ def _marks(
         texts = [_step_text(s, pace) for s in shown]
         marks.append(_mark("step", [clock.axis(s.t_end) for s in shown], texts, "triangle-down", STEP_COLOUR, 7))
         named.append({"name": "end of a step", "colour": STEP_COLOUR, "shape": "triangle"})
-    asked = [(c, at) for c in commands if (at := c.applied_at or c.created_at) and window[0] <= at <= window[1]]
-    if asked:
-        texts = [f"{c.kind} · {c.state}<br>{clock.time(at)}" for c, at in asked]
-        marks.append(_mark("command", [clock.axis(at) for _, at in asked], texts, "diamond", COMMAND_COLOUR, 10))
+    if commands.flags:
+        at, texts = [flag.x for flag in commands.flags], [flag.hover for flag in commands.flags]
+        marks.append(_mark("command", at, texts, "diamond", COMMAND_COLOUR, 10))
         named.append({"name": "command", "colour": COMMAND_COLOUR, "shape": "diamond"})
     return marks, named
 

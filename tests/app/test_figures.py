@@ -15,7 +15,7 @@ from app.figures.bubbles import bubble_heatmap, causes, causes_by_run
 from app.figures.learning import MAX_POINTS, learning, smooth, thin
 from app.figures.timeline import CODES, timeline
 from app.modelled import Pace
-from storage.records import Command, EvalRow, StepRow
+from storage.records import EvalRow, StepRow
 from storage.words import COLUMNS
 
 T0 = 1_790_000_000.0
@@ -44,28 +44,6 @@ def make_step(step: int, **fields: Any) -> StepRow:
         "metrics": {"mismatch_kl": 0.01},
     }
     return StepRow(**{**values, **fields})
-
-
-def make_command(kind: str, at: float) -> Command:
-    return Command(
-        id=1,
-        run_id="r",
-        kind=kind,
-        payload={},
-        who="ana",
-        created_at=at,
-        expires_at=None,
-        idem_key="k",
-        expected_config_version=None,
-        expected_effect=None,
-        state="applied",
-        answer=None,
-        effective_step=None,
-        effective_version=None,
-        accepted_at=at,
-        applied_at=at,
-        result=None,
-    )
 
 
 def drawn(codes: list[list[int]], **more: Any) -> dict[str, Any]:
@@ -98,16 +76,11 @@ def test_the_legend_names_only_what_is_in_the_picture() -> None:
     assert [i["name"] for i in drawn([[ROLLOUT] * 4] * 2)["layout"]["meta"]["legend"]] == ["rollout"]
 
 
-def test_ends_of_steps_and_commands_are_marked_inside_the_window_only() -> None:
-    spec = drawn(
-        [[ROLLOUT] * 4] * 2,
-        steps=[make_step(3), make_step(5), make_step(99)],
-        commands=[make_command("pause", T0 + 1), make_command("stop", T0 + 50)],
-    )
+def test_ends_of_steps_are_marked_inside_the_window_only() -> None:
+    spec = drawn([[ROLLOUT] * 4] * 2, steps=[make_step(3), make_step(5), make_step(99)])
     marks = {trace["name"]: trace for trace in spec["data"] if trace["type"] == "scatter"}
     assert marks["step"]["x"] == [(T0 + 3600 + s) * 1000 for s in (3, 5)]
     assert marks["step"]["text"][0].startswith("step 3 · ")
-    assert [t.split(" ")[0] for t in marks["command"]["text"]] == ["pause"]
 
 
 def test_an_unchanged_window_gives_an_identical_figure() -> None:

@@ -317,16 +317,14 @@ def test_stopping_asks_first(folder: DataDir) -> None:
         assert [c.kind for c in mailbox.list("demo-0001")] == ["stop"]
 
 
-def test_staleness_is_changed_with_its_effect_and_the_version_that_was_seen(folder: DataDir) -> None:
-    write(folder, config_version=3)
+def test_settings_are_changed_on_the_control_page_to_which_the_live_page_leads(folder: DataDir) -> None:
+    write(folder)
     page = show()
-    page.number_input[0].set_value(2.5).run()
-    assert "groups that may be started ahead 8 → 20" in words(page)
-    button(page, "control_staleness_send").click().run()
-    with Mailbox(folder.control_db) as mailbox:
-        sent = mailbox.list("demo-0001")[0]
-    assert (sent.kind, sent.payload, sent.expected_config_version) == ("staleness", {"staleness": 2.5}, 3)
-    assert "up to 3 versions late" in str(sent.expected_effect)
+    assert not page.number_input or all("staleness" not in str(field.key) for field in page.number_input)
+    links = [link.proto for link in page.get("page_link")]
+    assert [(link.page, link.query_string) for link in links if "staleness" in link.label] == [
+        ("control", "run=demo-0001")
+    ]
 
 
 def test_a_command_is_a_success_only_when_it_is_applied(folder: DataDir) -> None:

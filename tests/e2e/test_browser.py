@@ -5,82 +5,18 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 import signal
-import socket
-import sqlite3
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from engine.config import dump_job
-from storage.paths import DataDir
+from tests.e2e.browser import MARKS, Service, attribute, host, opened, settle, wait_ticks
 from tests.e2e.service import small_job, wait_for
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-STEP_MS = 60_000
-"""Longest wait for anything on the page."""
-
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
-]
-
-
-class Service:
-    """`bidirl serve` on a folder and port of its own."""
-
-    def __init__(self, root: Path) -> None:
-        self.data = DataDir(root)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        bidirl = Path(sys.executable).parent / "bidirl"
-        with (root / "serve.out").open("wb") as out:
-            self.process = subprocess.Popen(
-                [str(bidirl), "serve", "--port", str(self.port), "--data-dir", str(root)],
-                cwd=root,
-                stdout=out,
-                stderr=out,
-                env=os.environ | {"BIDIRL_USER": "operator"},
-            )
-        wait_for("the page", self.answers)
-
-    def answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=1) as response:
-                return bool(response.status == 200)
-        except OSError:
-            return False
-
-    def sql(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        connection = sqlite3.connect(f"file:{self.data.telemetry_db}?mode=ro", uri=True, timeout=5)
-        try:
-            return connection.execute(query, values).fetchall()
-        finally:
-            connection.close()
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(60)
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
@@ -91,34 +27,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture
-def page(service: Service, tmp_path: Path) -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        opened = browser.new_page(viewport={"width": 1440, "height": 900})
-        opened.set_default_timeout(STEP_MS)
-        expect.set_options(timeout=STEP_MS)
-        yield opened
-        browser.close()
-
-
-def settle(page: Page) -> None:
-    """No part of the page is a placeholder any more."""
-    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
-
-
-def host(page: Page, card: str) -> Any:
-    """The live chart inside a card."""
-    return page.locator(f".st-key-{card} .blc").first
-
-
-def attribute(page: Page, card: str, name: str) -> str:
-    return host(page, card).get_attribute(f"data-{name}") or ""
-
-
-def wait_ticks(page: Page, card: str, more: int) -> None:
-    """The chart is redrawn `more` times."""
-    begin = int(attribute(page, card, "tick") or 0)
-    wait_for(f"{more} redraws of {card}", lambda: int(attribute(page, card, "tick") or 0) >= begin + more)
+def page() -> Iterator[Page]:
+    with opened() as page:
+        yield page
 
 
 def plotted_rewards(page: Page) -> int:
@@ -226,17 +137,6 @@ def test_an_operator_launches_watches_zooms_steers_and_stops_a_real_job(service,
     assert attribute(page, "timeline", "viewport") == viewport
     assert attribute(page, "timeline", "mount") == mount
     page.screenshot(path=tmp_path / "zoomed.png", full_page=True)
-
-    # staleness is lowered: said to be applied only when a step was made under it
-    field = page.get_by_label("Staleness, versions a group may be late")
-    field.fill("0.5")
-    field.press("Enter")
-    page.locator(".st-key-control_staleness_send button").click()
-    command(page, "staleness → 0.5", "was applied")
-    effective = service.sql("SELECT staleness_effective_step, staleness FROM runs WHERE run_id = ?", run_id)[0]
-    assert effective[1] == 0.5
-    bounds = service.sql("SELECT DISTINCT bound FROM groups WHERE run_id = ? AND step = ?", run_id, effective[0])
-    assert bounds == [(0.5,)]
 
     page.get_by_role("button", name="Pause").click()
     command(page, "pause", "was applied")

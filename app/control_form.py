@@ -1,0 +1,162 @@
+"""The form of the Control page: what may be changed on a running job, checked while it is filled in.
+
+A field that nobody touched follows what governs the run; one that was touched is never set by a refresh. Nothing is
+sent from here: Review shows what is expected first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from app import control_review
+from app.command_words import NAMES
+from app.control_view import ENABLED
+from app.markup import literal
+from app.modelled import pace_of
+from app.status import symbol
+from app.wanted import Wanted, ahead_of, splits, wanted
+from engine.config import BORROWING_ARMS, Job
+from engine.config.job import MAX_LEASE_S, MAX_STALENESS
+from engine.config.steering import LIVE_ARMS, PLACES
+from storage.records import RunRow
+
+HELP = {
+    "staleness": "Versions that a group may be late when it is trained on, fractions included: at 0.5 half of a step's "
+    "groups may be one version late.",
+    "partition": "Devices whose home is the rollout pool and the training pool. Only splits that this job's replicas "
+    "and arm allow are offered.",
+    "arm": "The scheduling policy. Whether whole batches or streams are trained on follows the arm unless the job says "
+    "otherwise.",
+    "rollout_on_train": "Devices of the training pool may be lent to generate.",
+    "train_on_rollout": "Devices of the rollout pool may be lent to train.",
+    "lend_cap": "Most devices that are lent at the same time, of both pools together. Empty: as many as pay.",
+    "min_lease_s": "Seconds that a lease lasts at least, unless an operator ends it or its device dies.",
+}
+
+
+def key_of(run_id: str, name: str) -> str:
+    """Key of a field."""
+    return f"control_{name}:{run_id}"
+
+
+def prepare(run_id: str, asked: Mapping[str, Any]) -> None:
+    """Fields that were not touched take what governs now; those that were keep what the operator wants."""
+    slot = f"_control_base:{run_id}"
+    base = st.session_state.get(slot, asked)
+    for name in PLACES:
+        key = key_of(run_id, name)
+        if key not in st.session_state or (st.session_state[key] == base[name] != asked[name]):
+            st.session_state[key] = asked[name]
+    st.session_state[slot] = dict(asked)
+
+
+def reset(run_id: str, asked: Mapping[str, Any]) -> None:
+    """Every field takes what governs now. Called before the fields are drawn."""
+    for name in PLACES:
+        st.session_state[key_of(run_id, name)] = asked[name]
+
+
+def values(run_id: str) -> dict[str, Any]:
+    """What the fields hold; those without a value are left out, but for the cap, where that means none."""
+    found = {name: st.session_state.get(key_of(run_id, name)) for name in PLACES}
+    return {name: value for name, value in found.items() if value is not None or name == "lend_cap"}
+
+
+def form(run: RunRow, state: str, job: Job, asked: Mapping[str, Any]) -> None:
+    """The fields, what they change, and the button that leads to the review."""
+    prepare(run.run_id, asked)
+    pace = pace_of(run)
+    st.markdown(f"**Change settings**{pace.badge}")
+    _fields(run, job, asked)
+    found = wanted(job, values(run.run_id), ahead_groups=ahead_of(run))
+    control_review.forget_unless(run.run_id, found.parts)
+    _told(found)
+    allowed = state in ENABLED["change"]
+    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+        if st.button(
+            "Review",
+            icon=symbol("rate_review"),
+            key="control_review",
+            type="primary",
+            disabled=found.job is None or not allowed,
+        ):
+            with st.spinner("Playing the run with and without the change …"):
+                control_review.make(run.run_id, values(run.run_id))
+            st.rerun()
+        st.button(
+            "Reset",
+            icon=symbol("restart_alt"),
+            key="control_reset",
+            disabled=not found.parts,
+            on_click=reset,
+            args=(run.run_id, dict(asked)),
+            help="Back to what governs now.",
+        )
+    if not allowed:
+        st.caption(f"The run is {state.replace('_', ' ')}: settings are changed while an engine runs it.")
+
+
+def _fields(run: RunRow, job: Job, asked: Mapping[str, Any]) -> None:
+    key = {name: key_of(run.run_id, name) for name in PLACES}
+    left, right = st.columns(2, gap="small")
+    left.number_input(
+        "Staleness, versions",
+        min_value=0.0,
+        max_value=MAX_STALENESS,
+        step=0.25,
+        format="%.4g",
+        key=key["staleness"],
+        help=HELP["staleness"],
+    )
+    offered = splits(run)
+    right.selectbox(
+        "Partition, rollout : train devices",
+        offered or (asked["partition"],),
+        format_func=lambda split: f"{split} · now" if split == asked["partition"] else str(split),
+        key=key["partition"],
+        disabled=len(offered) < 2,
+        help=HELP["partition"] if len(offered) > 1 else "The only split that this job's replicas and arm allow.",
+    )
+    left.selectbox(
+        "Arm",
+        LIVE_ARMS,
+        format_func=lambda arm: f"{arm} · now" if arm == asked["arm"] else arm,
+        key=key["arm"],
+        help=HELP["arm"],
+    )
+    right.number_input(
+        "Lend cap, devices",
+        min_value=0,
+        max_value=job.device_count,
+        step=1,
+        placeholder="none: as many as pay",
+        key=key["lend_cap"],
+        help=HELP["lend_cap"],
+    )
+    for column, name in ((left, "rollout_on_train"), (right, "train_on_rollout")):
+        column.toggle(NAMES[name].capitalize(), key=key[name], help=HELP[name])
+    left.number_input(
+        f"Minimum lease, seconds{pace_of(run).unit}",
+        min_value=0.0,
+        max_value=MAX_LEASE_S,
+        step=1.0,
+        format="%.4g",
+        key=key["min_lease_s"],
+        help=HELP["min_lease_s"],
+    )
+    if st.session_state[key["arm"]] not in BORROWING_ARMS:
+        st.caption("An arm without leases keeps directions, cap and minimum for one that lends.")
+
+
+def _told(found: Wanted) -> None:
+    """The changes in a line, and what is wrong with them."""
+    with st.container(key="control_wanted"):
+        if not found.parts:
+            st.caption("Nothing is changed yet. Review says what a change is expected to do, and sends nothing.")
+            return
+        st.markdown(" · ".join(f":blue-background[{literal(told)}]" for told in found.told))
+        if found.problem:
+            st.markdown(f":small[:red[{symbol('error')} {literal(found.problem)}]]")
