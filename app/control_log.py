@@ -34,6 +34,7 @@ STYLE = """
 .control-table .short { white-space: nowrap; }
 .control-table .what { font-weight: 600; min-width: 8.5rem; }
 .control-table .long { min-width: 14rem; overflow-wrap: anywhere; }
+.control-table .did { min-width: 19rem; }
 .control-table .quiet { opacity: .68; }
 .control-table .state { white-space: nowrap; }
 .control-table .state::before { content: ""; display: inline-block; width: .55rem; height: .55rem; border-radius: 50%;
@@ -105,7 +106,7 @@ def _row(made: Made, did: Measured | None, clock: PageClock, pace: Pace, *, day:
         f'<td class="n">{escape(took(made))}</td>',
         f'<td class="long">{escape(command.answer or "–")}{_moving(made, pace)}</td>',
         f'<td class="long quiet">{escape(command.expected_effect or "–")}</td>',
-        f'<td class="long">{_did(made, did)}</td>',
+        f'<td class="long did">{_did(made, did)}</td>',
     ]
     return f"<tr>{''.join(cells)}</tr>"
 

@@ -17,11 +17,12 @@ from app.governing import asked_of, lines
 from app.key_figures import seconds_left
 from app.live_page import control_interval, every, without_run
 from app.markup import literal
-from app.modelled import pace_of
+from app.modelled import Pace, pace_of
 from app.run_job import deterministic
 from app.runs_table import state_of
 from app.status import symbol
 from app.wanted import job_now
+from engine.config.whatif import idle_shares
 from storage.database import StorageError
 from storage.liveness import is_silent
 from storage.reader import TelemetryReader
@@ -29,6 +30,9 @@ from storage.records import Command, DeviceRow, EngineRow, LeaseRow, RunRow, Ste
 from storage.words import TERMINAL
 
 TITLE, QUESTION = "Control", "What will happen if I change X?"
+
+SPANS_KEPT = 200
+"""Of time whose idle shares a session keeps: two for each of a hundred changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -238,10 +242,28 @@ def log_part(run_id: str) -> None:
     stamp = (len(steps), tuple((c.id, c.state) for c in seen.commands))
     kept = st.session_state.get(slot)
     if kept is None or kept[0] != stamp:
-        kept = (stamp, prediction.measured(steps, seen.commands, pace))
+        kept = (stamp, _measured(run_id, steps, seen.commands, pace))
         st.session_state[slot] = kept
     with st.container(border=True, key="commands"):
         control_log.command_log(seen.history, kept[1], session.page_clock(), pace, live=seen.live)
+
+
+def _measured(run_id: str, steps: list[StepRow], commands: list[Command], pace: Pace) -> dict[int, prediction.Measured]:
+    """What the commands did; without idle time where that cannot be read."""
+    shares: dict[tuple[float, float], prediction.Shares] = st.session_state.setdefault(f"_control_idle:{run_id}", {})
+    if len(shares) > SPANS_KEPT:
+        shares.clear()
+    try:
+        with TelemetryReader(session.data_dir().telemetry_db) as reader:
+
+            def idle(begin: float, end: float) -> prediction.Shares:
+                if (begin, end) not in shares:
+                    shares[begin, end] = idle_shares(reader.kind_seconds(run_id, begin, end))
+                return shares[begin, end]
+
+            return prediction.measured(steps, commands, pace, idle=idle)
+    except StorageError:
+        return prediction.measured(steps, commands, pace)
 
 
 def page() -> None:

@@ -24,7 +24,7 @@ from app.modelled import Pace, pace_of
 from app.palette import CAUSE_LABELS
 from app.status import symbol
 from app.wanted import Part, Wanted, ahead_of, job_now, wanted
-from planner.whatif import Prediction
+from planner.whatif import Band, Prediction
 from storage.database import StorageError
 from storage.reader import TelemetryReader
 from storage.records import RunRow
@@ -113,10 +113,12 @@ def _expected(run: RunRow, review: Review, pace: Pace) -> None:
     colour: Literal["green", "red", "gray"] = "green" if better else "red" if worse else "gray"
     one.metric(f"Tokens/s{pace.unit}", count(rate.middle), against, delta_color=colour, delta_arrow="off")
     idle_now, idle_later = sum(now.idle.values()), sum(found.idle.values())
-    two.metric("Idle", f"{idle_later:.1%}", f"now {idle_now:.1%}", delta_color="off", delta_arrow="off")
+    idle = f"{_between(found.idle_total, '.1%')}now {idle_now:.1%}"
+    two.metric("Idle", f"{idle_later:.1%}", idle, delta_color="off", delta_arrow="off")
     lag_now = "–" if now.lag is None else f"{now.lag:.2f}"
     lag_later = "–" if found.lag is None else f"{found.lag:.2f}"
-    three.metric("Mean lag, versions", lag_later, f"now {lag_now}", delta_color="off", delta_arrow="off")
+    lag = f"{_between(found.lag_band, '.2f')}now {lag_now}"
+    three.metric("Mean lag, versions", lag_later, lag, delta_color="off", delta_arrow="off")
     rows = prediction.causes(found)
     live_chart(
         chart(
@@ -124,8 +126,11 @@ def _expected(run: RunRow, review: Review, pace: Pace) -> None:
             label=f"Expected effect: {prediction.expected_effect(found, pace)}",
             note="" if not pace.emulated else "EMULATED: times and speeds are modelled",
             table={
-                "columns": ["share of device time", "now", "expected"],
-                "rows": [[CAUSE_LABELS[cause], f"{a:.1%}", f"{b:.1%}"] for cause, a, b in rows],
+                "columns": ["share of device time", "now", "expected", "from", "to"],
+                "rows": [
+                    [CAUSE_LABELS[cause], f"{a:.1%}", f"{b:.1%}", *_ends(found.idle_bands.get(cause), ".1%")]
+                    for cause, a, b in rows
+                ],
             },
         ),
         key=f"forecast:{run.run_id}",
@@ -136,6 +141,16 @@ def _expected(run: RunRow, review: Review, pace: Pace) -> None:
         prediction.fit_errors(run),
     ]
     st.caption(literal(" ".join(filter(None, told))))
+
+
+def _ends(band: Band | None, form: str) -> tuple[str, str]:
+    """Both ends; dashes without a band."""
+    return ("–", "–") if band is None else (f"{band.low:{form}}", f"{band.high:{form}}")
+
+
+def _between(band: Band | None, form: str) -> str:
+    """ "6.0% to 15.1% · ", "" without a band."""
+    return "" if band is None else f"{' to '.join(_ends(band, form))} · "
 
 
 def _measured(tokens_per_s: float, lag: float | None, pace: Pace) -> str:

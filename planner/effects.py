@@ -1,6 +1,6 @@
 """What a change of a running job's settings did: the same number of steps before and after it, nothing else changed.
 
-    steps, changes -> windows (before, after; the transition left out) -> Effect
+    steps, changes -> windows (before, after; the transition left out) --idle sums of both spans--> Effect
 
 Pure. Fewer than `LEAST_STEPS` on a side give no number but the reason.
 """
@@ -54,6 +54,14 @@ class Windows:
     after: tuple[StepTime, ...] = ()
     why_not: str | None = None
 
+    @property
+    def spans(self) -> tuple[tuple[float, float], tuple[float, float]] | None:
+        """When each side began and ended, unix seconds: what idle time is to be summed over; None without windows."""
+        if self.why_not is not None:
+            return None
+        before, after = self.before, self.after
+        return (before[0].began_at, before[-1].ended_at), (after[0].began_at, after[-1].ended_at)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
@@ -69,6 +77,10 @@ class Effect:
     """on each side"""
     before_lag: float | None
     after_lag: float | None
+    """mean versions that groups were late; None where it was not stored"""
+    before_idle: Mapping[str, float] = field(default_factory=dict)
+    after_idle: Mapping[str, float] = field(default_factory=dict)
+    """cause -> share of device time; empty where nobody summed it"""
 
 
 def windows(steps: Sequence[StepTime], changes: Sequence[Change], place: int) -> Windows:
@@ -78,7 +90,7 @@ def windows(steps: Sequence[StepTime], changes: Sequence[Change], place: int) ->
     less the ceil(s) steps whose groups were started before; until the next change was sent.
     """
     change = changes[place]
-    since = _settled(changes[place - 1]) if place else None
+    since = _settled_all(changes[:place])
     until = changes[place + 1].sent_at if place + 1 < len(changes) else math.inf
     before = [each for each in steps if each.ended_at <= change.sent_at and (since is None or each.step >= since)]
     after = [each for each in steps if each.step >= _settled(change) and each.ended_at <= until]
@@ -94,8 +106,15 @@ def _settled(change: Change) -> int:
     return change.effective_step + max(1, math.ceil(change.staleness))
 
 
-def effect(found: Windows) -> Effect | None:
-    """The comparison; None where the windows say why not."""
+def _settled_all(changes: Sequence[Change]) -> int | None:
+    """The first step that all of them govern wholly: the last one sent need not be the last one to take effect."""
+    return max(map(_settled, changes), default=None)
+
+
+def effect(
+    found: Windows, *, before_idle: Mapping[str, float] | None = None, after_idle: Mapping[str, float] | None = None
+) -> Effect | None:
+    """The comparison; None where the windows say why not. Idle: cause -> share of device time in each of the spans."""
     if found.why_not is not None:
         return None
     one, two = _rates(found.before), _rates(found.after)
@@ -112,6 +131,8 @@ def effect(found: Windows) -> Effect | None:
         steps=count,
         before_lag=mean_lag(found.before),
         after_lag=mean_lag(found.after),
+        before_idle=before_idle or {},
+        after_idle=after_idle or {},
     )
 
 
@@ -136,5 +157,7 @@ def _rates(steps: Sequence[StepTime]) -> list[float]:
 
 def lately(steps: Sequence[StepTime], changes: Sequence[Change]) -> tuple[StepTime, ...]:
     """The last steps that the present settings govern wholly, at most `MOST_STEPS`."""
-    since = _settled(changes[-1]) if changes else (steps[0].step + 1 if steps else 0)
+    since = _settled_all(changes)
+    if since is None:
+        since = steps[0].step + 1 if steps else 0
     return tuple(step for step in steps if step.step >= since)[-MOST_STEPS:]

@@ -9,6 +9,7 @@ compared with there is no number but the reason why.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -21,6 +22,7 @@ from planner.profile import Profile
 from planner.simulator.setup import Setup
 from planner.simulator.simulator import Simulator
 from planner.simulator.trace import Trace
+from planner.throughput import steady
 
 SEEDS = 4
 """Pairs of simulated runs: enough for an interval, and a review is waited for."""
@@ -57,7 +59,8 @@ class Work:
     improvements: Improvements = DEFAULT
     seed: int = 0
     recorded: tuple[tuple[int, ...], ...] | None = None
-    """Response tokens of the run's groups; None: lengths are drawn from the profile."""
+    """Response tokens of the run's newest groups; each seed takes them in another order. None: lengths are drawn from
+    the profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,13 @@ class Prediction:
     now: Lately | None = None
     idle: Mapping[str, float] = field(default_factory=dict)
     """Cause -> expected share of device time."""
+    idle_bands: Mapping[str, Band] = field(default_factory=dict)
+    """The same with where it should lie."""
+    idle_total: Band | None = None
+    """Of all causes together."""
     lag: float | None = None
+    """Mean versions that groups will be late."""
+    lag_band: Band | None = None
     model_error: float | None = None
     """Simulated over measured throughput with the settings as they are, less 1."""
 
@@ -129,6 +138,9 @@ def predict(work: Work, before: Mapping[str, Any], after: Mapping[str, Any], now
     error = fmean(one for one, _ in rates if one) / now.tokens_per_s - 1
     half = (bounds[1] - bounds[0]) / 2 + abs(math.log1p(error))
     ratio = Band(low=math.exp(middle - half), middle=math.exp(middle), high=math.exp(middle + half))
+    one, two = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    bands = _idle(now.idle, one, two)
+    lag = _lag_band(now.lag, one, two, after["staleness"])
     return Prediction(
         ratio=ratio,
         tokens_per_s=Band(
@@ -137,8 +149,16 @@ def predict(work: Work, before: Mapping[str, Any], after: Mapping[str, Any], now
             high=ratio.high * now.tokens_per_s,
         ),
         now=now,
-        idle=_idle(now.idle, [one for one, _ in pairs], [two for _, two in pairs]),
-        lag=_shifted(now.lag, [one for one, _ in pairs], [two for _, two in pairs], after["staleness"]),
+        idle={cause: band.middle for cause, band in bands.items()},
+        idle_bands=bands,
+        idle_total=_moved(
+            sum(now.idle.values()),
+            [sum(_shares(t).values()) for t in one],
+            [sum(_shares(t).values()) for t in two],
+            1.0,
+        ),
+        lag=None if lag is None else lag.middle,
+        lag_band=lag,
         model_error=error,
     )
 
@@ -178,41 +198,59 @@ def _setup(work: Work, settings: Mapping[str, Any], steps: int, seed: int) -> Se
         train_on_rollout=settings["train_on_rollout"],
         lend_cap=settings["lend_cap"],
         min_lease_s=settings["min_lease_s"],
-        recorded=work.recorded,
+        recorded=None if work.recorded is None else _shuffled(work.recorded, seed),
     )
     if arm in LENDING and not setup.lendable:
         raise ValueError(f"partition {settings['partition']} has no whole blocks that could be lent")
     return setup
 
 
+def _shuffled(groups: Sequence[tuple[int, ...]], seed: int) -> tuple[tuple[int, ...], ...]:
+    """The same work in another order, the same for both settings of a pair: what the next steps bring is not known."""
+    return tuple(random.Random(seed).sample(groups, len(groups)))
+
+
 def _play(setup: Setup) -> Trace:
     return Simulator(setup).run()
 
 
-def _idle(measured: Mapping[str, float], before: Sequence[Trace], after: Sequence[Trace]) -> dict[str, float]:
-    """What was measured, moved by what the simulator says will change."""
-    one, two = _shares(before), _shares(after)
-    moved = {
-        cause: max(0.0, measured.get(cause, 0.0) + two.get(cause, 0.0) - one.get(cause, 0.0))
-        for cause in {*measured, *one, *two}
+def _idle(measured: Mapping[str, float], before: Sequence[Trace], after: Sequence[Trace]) -> dict[str, Band]:
+    """Cause -> share, the largest first."""
+    one, two = [_shares(trace) for trace in before], [_shares(trace) for trace in after]
+    bands = {
+        cause: _moved(
+            measured.get(cause, 0.0),
+            [each.get(cause, 0.0) for each in one],
+            [each.get(cause, 0.0) for each in two],
+            1.0,
+        )
+        for cause in {*measured, *(cause for each in (*one, *two) for cause in each)}
     }
-    return {cause: share for cause, share in sorted(moved.items(), key=lambda item: -item[1]) if share > 0}
+    return {cause: band for cause, band in sorted(bands.items(), key=lambda item: -item[1].middle) if band.middle > 0}
 
 
-def _shares(traces: Sequence[Trace]) -> dict[str, float]:
-    total = sum(trace.account.total_s for trace in traces)
-    causes = {cause for trace in traces for cause in trace.account.idle}
-    return {cause: sum(trace.account.idle.get(cause, 0.0) for trace in traces) / total for cause in causes}
+def _moved(measured: float, before: Sequence[float], after: Sequence[float], most: float) -> Band:
+    """What was measured, moved by what the simulator says will change, from 0 to `most`. The band: that of the paired
+    differences, and as much more as the simulator is off with the settings as they are."""
+    moves = [two - one for one, two in zip(before, after, strict=True)]
+    bounds = mean_interval(moves, CONFIDENCE)
+    assert bounds is not None, "an interval needs two seeds"
+    half = (bounds[1] - bounds[0]) / 2 + abs(fmean(before) - measured)
+    middle = measured + fmean(moves)
+    low, middle, high = (min(most, max(0.0, value)) for value in (middle - half, middle, middle + half))
+    return Band(low=low, middle=middle, high=high)
 
 
-def _shifted(measured: float | None, before: Sequence[Trace], after: Sequence[Trace], staleness: float) -> float | None:
-    one, two = _lag(before), _lag(after)
-    if measured is None or one is None or two is None:
-        return two
-    return min(float(math.ceil(staleness)), max(0.0, measured + two - one))
+def _shares(trace: Trace) -> dict[str, float]:
+    return {cause: seconds / trace.account.total_s for cause, seconds in trace.account.idle.items()}
 
 
-def _lag(traces: Sequence[Trace]) -> float | None:
-    groups = sum(sum(trace.lags.values()) for trace in traces)
-    late = sum(lag * count for trace in traces for lag, count in trace.lags.items())
-    return late / groups if groups else None
+def _lag_band(measured: float | None, before: Sequence[Trace], after: Sequence[Trace], staleness: float) -> Band | None:
+    one, two = [_lag(trace) for trace in before], [_lag(trace) for trace in after]
+    return _moved(fmean(one) if measured is None else measured, one, two, float(math.ceil(staleness)))
+
+
+def _lag(trace: Trace) -> float:
+    """Mean versions late of the groups of the steady part."""
+    counts = [pair for step in steady(trace.steps, trace.staleness) for pair in step.lags.items()]
+    return sum(lag * count for lag, count in counts) / sum(count for _, count in counts)

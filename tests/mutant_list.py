@@ -255,6 +255,7 @@ WORK = (
         (" and not replica.loading", "", "a replica that loads weights counts as idle"),
         ("len(state.step.taken) < state", "len(state.step.taken) <= state", "the barrier passes for missing groups"),
         ("trainer.lease is None else", "trainer.lease is not None else", "a trainer on its way home waits for weights"),
+        (" | act.LoadWeights()", "", "the RollPool is not lent for the last steps of a run"),
     ),
     *_mutants_of(
         "decide.py",

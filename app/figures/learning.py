@@ -192,7 +192,7 @@ def _axes(panel: int) -> dict[str, str]:
 def _layout(
     shown: Sequence[StepRow], steps: Sequence[StepRow], evals: Sequence[EvalRow], lanes_px: int
 ) -> dict[str, Any]:
-    """lanes_px: room for labels between each panel and its title."""
+    """lanes_px: room for labels between each panel and its title, in both rows."""
     span = list(step_span(steps, evals))
     above = max(0, lanes_px - (TITLE_PX - LANE_PX))
     highest = max((c for s in shown if (c := lag_cap(s.staleness)) is not None), default=0)
@@ -224,7 +224,7 @@ def _layout(
         for panel, (name, told) in enumerate(zip(NAMES, latest, strict=True), start=1)
     ]  # fmt: skip
     return {
-        "height": HEIGHT_PX + lanes_px,
+        "height": HEIGHT_PX + 2 * lanes_px,
         "margin": {"l": 48, "r": 12, "t": 20 + above, "b": 40},
         "showlegend": False,
         "hovermode": "x unified",

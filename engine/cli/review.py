@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.cli.client import BadInput, present_job
-from engine.config import CHANGES, Refused, changed, settings_of
-from engine.config.whatif import lately_of, recent, work_of
+from engine.config import CHANGES, Job, Refused, changed, parse_job, settings_of
+from engine.config.whatif import groups_wanted, lately_of, recent, undone, work_of
 from planner.whatif import Band, Prediction, predict
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.reader import TelemetryReader
+from storage.records import Command, RunRow
 
 CAUSES_SHOWN = 4
 """The rest of the causes is less than what the model tells apart."""
@@ -24,6 +26,8 @@ class Review:
     run_id: str
     before: dict[str, Any]
     after: dict[str, Any]
+    config_version: int
+    """The run's configuration that it was made for: what --expect-version takes."""
     prediction: Prediction
     modelled: bool
     """Figures are those of the devices that emulated ones stand for."""
@@ -31,31 +35,43 @@ class Review:
 
 def review(data: DataDir, run_id: str, kind: str, payload: dict[str, Any]) -> Review:
     """Ask the simulator. Raises BadInput for a run that is not known and a change that it cannot take."""
-    if kind not in CHANGES:
+    if kind not in (*CHANGES, "undo"):
         raise BadInput(f"--review says what a change of the settings would do; {kind} changes none")
     with TelemetryReader(data.telemetry_db) as reader:
         run = reader.run(run_id)
         if run is None:
-            raise BadInput(f"RUN: {run_id!r} is not known")
+            known = ", ".join(row.run_id for row in reader.runs(limit=5)) or "none"
+            raise BadInput(f"RUN: {run_id!r} is not known; the newest are: {known}")
         steps = reader.steps(run_id)
         with Mailbox(data.control_db) as mailbox:
             commands = mailbox.list(run_id, limit=10_000)
         last = recent(steps, commands)
         seconds = reader.kind_seconds(run_id, last[0].began_at, last[-1].ended_at) if last else {}
-    job = present_job(run)
-    try:
-        wanted = changed(job, kind, payload)
-    except Refused as refusal:
-        raise BadInput(f"set: {refusal}") from None
+        job = present_job(run)
+        groups = reader.groups(run_id, limit=groups_wanted(job))
+    wanted = _wanted(run, job, commands, kind, payload)
     before, after = settings_of(job), settings_of(wanted)
     now = lately_of(last, seconds, scale=(run.time_scale or 1.0) if job.emulated else 1.0)
     return Review(
         run_id=run_id,
         before=before,
         after=after,
-        prediction=predict(work_of(job, run.profile), before, after, now),
+        config_version=run.config_version or 0,
+        prediction=predict(work_of(job, run.profile, groups), before, after, now),
         modelled=job.emulated,
     )
+
+
+def _wanted(run: RunRow, job: Job, commands: Sequence[Command], kind: str, payload: dict[str, Any]) -> Job:
+    if kind == "undo":
+        taken = undone(settings_of(parse_job(run.job, source=run.run_id)), commands)
+        if taken is None:
+            raise BadInput("undo: nothing was changed since this run began: there is nothing to undo")
+        kind, payload = taken
+    try:
+        return changed(job, kind, payload)
+    except Refused as refusal:
+        raise BadInput(f"set: {refusal}") from None
 
 
 def document(found: Review) -> dict[str, Any]:
@@ -64,6 +80,7 @@ def document(found: Review) -> dict[str, Any]:
         "run_id": found.run_id,
         "before": found.before,
         "after": found.after,
+        "config_version": found.config_version,
         "modelled": found.modelled,
         **asdict(found.prediction),
     }
@@ -72,9 +89,11 @@ def document(found: Review) -> dict[str, Any]:
 def text(found: Review) -> str:
     """For people."""
     changes = [
-        f"{name} {found.before[name]} -> {value}" for name, value in found.after.items() if found.before[name] != value
+        f"{name} {_said(found.before[name])} -> {_said(value)}"
+        for name, value in found.after.items()
+        if found.before[name] != value
     ]
-    lines = [f"{', '.join(changes)}; nothing is sent"]
+    lines = [f"{', '.join(changes)}; nothing is sent (configuration version {found.config_version})"]
     prediction = found.prediction
     if prediction.why_not is not None:
         return "\n".join([*lines, f"no prediction: {prediction.why_not}"])
@@ -85,13 +104,20 @@ def text(found: Review) -> str:
     lines.append(
         f"expected       {_band(prediction.tokens_per_s, ',.0f')} tokens/s, {_band(prediction.ratio, '.3f')} of now"
     )
-    idle = sum(prediction.idle.values())
     causes = ", ".join(f"{cause} {share:.1%}" for cause, share in list(prediction.idle.items())[:CAUSES_SHOWN])
-    lines.append(f"idle           {sum(now.idle.values()):.1%} now, {idle:.1%} expected ({causes or 'none'})")
-    if now.lag is not None and prediction.lag is not None:
-        lines.append(f"mean lag       {now.lag:.2f} now, {prediction.lag:.2f} expected")
+    lines.append(
+        f"idle           {sum(now.idle.values()):.1%} now, {_band(prediction.idle_total, '.1%')} expected "
+        f"({causes or 'none'})"
+    )
+    if now.lag is not None:
+        lines.append(f"mean lag       {now.lag:.2f} now, {_band(prediction.lag_band, '.2f')} expected")
     lines.append(f"model error    {prediction.model_error:+.1%} on this run, part of the band")
     return "\n".join(lines)
+
+
+def _said(value: Any) -> str:
+    """As --set takes it."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
 
 
 def _band(band: Band | None, form: str) -> str:

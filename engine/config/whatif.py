@@ -14,10 +14,21 @@ from pydantic import ValidationError
 
 from engine.config.job import Job
 from engine.config.profile import ProfileConfig, to_profile
-from engine.config.steering import CHANGES
+from engine.config.steering import CHANGES, Refused, change_of
 from planner.effects import Change, StepTime, lately, mean_lag, rate
 from planner.profile import Profile
 from planner.whatif import Lately, Work
+
+INTERRUPTIONS = ("pause", "resume")
+"""They change no setting, but the time of a step that they fall into says nothing about the settings."""
+
+
+RECORDED_STEPS, LEAST_RECORDED_STEPS = 10, 2
+"""Groups of so many steps say how long responses are, better than a distribution that was fitted to them; fewer than
+the second number do not."""
+
+MOST_RECORDED = 4000
+"""Responses of those groups: they are read with their texts."""
 
 
 class StepLike(Protocol):
@@ -37,15 +48,28 @@ class StepLike(Protocol):
     def lag(self) -> Mapping[int, int]: ...
 
 
+class GroupLike(Protocol):
+    """A stored group."""
+
+    @property
+    def responses(self) -> Sequence[Mapping[str, Any]]: ...
+
+
 class CommandLike(Protocol):
     """A row of the mailbox."""
 
     @property
+    def id(self) -> int: ...
+    @property
     def kind(self) -> str: ...
+    @property
+    def payload(self) -> Mapping[str, Any]: ...
     @property
     def state(self) -> str: ...
     @property
     def created_at(self) -> float: ...
+    @property
+    def accepted_at(self) -> float | None: ...
     @property
     def applied_at(self) -> float | None: ...
     @property
@@ -94,8 +118,47 @@ def step_times(steps: Sequence[StepLike]) -> list[StepTime]:
 
 
 def recent(steps: Sequence[StepLike], commands: Iterable[CommandLike]) -> tuple[StepTime, ...]:
-    """The last steps that the present settings govern wholly: what a prediction starts from."""
-    return lately(step_times(steps), changes_of(commands))
+    """The last steps that the present settings govern wholly, none of them in a pause: what a prediction starts from.
+    Empty while a change that was accepted has not taken effect."""
+    kept = list(commands)
+    if any(command.state == "accepted" and command.kind in (*CHANGES, "undo") for command in kept):
+        return ()
+    pauses = [
+        Change(
+            sent_at=command.created_at,
+            applied_at=command.applied_at or command.created_at,
+            effective_step=command.effective_step,
+        )
+        for command in kept
+        if command.kind in INTERRUPTIONS and command.state == "applied" and command.effective_step is not None
+    ]
+    return lately(step_times(steps), [*changes_of(kept), *pauses])
+
+
+def undone(settings: Mapping[str, Any], commands: Iterable[CommandLike]) -> tuple[str, dict[str, Any]] | None:
+    """Kind and payload of the change that an undo sent now would make; None where nothing is left to take back.
+
+    `settings`: those that the run began with. As the engine reckons: each undo takes the last change back that was not
+    taken back yet.
+    """
+    present, made = dict(settings), list[tuple[str, dict[str, Any]]]()
+    for command in sorted(commands, key=lambda each: each.id):
+        if command.accepted_at is None:
+            continue
+        if command.kind in CHANGES:
+            values = dict(pair for name, value in command.payload.items() for pair in _written(name, value))
+            made.append((command.kind, {name: present[name] for name in values}))
+            present |= values
+        elif command.kind == "undo" and made:
+            present |= made.pop()[1]
+    return made[-1] if made else None
+
+
+def _written(name: str, value: Any) -> Iterable[tuple[str, Any]]:
+    try:
+        return change_of(name, value)[1].items()
+    except Refused:
+        return ()  # no engine accepted that
 
 
 def idle_shares(seconds: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
@@ -121,8 +184,17 @@ def lately_of(steps: Sequence[StepTime], seconds: Mapping[int, Mapping[str, floa
     )
 
 
-def work_of(job: Job, measured: Mapping[str, Any] | None) -> Work:
-    """The run's job and its speeds: those it has measured, else those that its job gives."""
+def groups_wanted(job: Job) -> int:
+    """The newest groups of a run that `work_of` takes lengths from."""
+    algorithm = job.algorithm
+    return min(RECORDED_STEPS * algorithm.prompts_per_step, max(1, MOST_RECORDED // algorithm.group_size))
+
+
+def work_of(job: Job, measured: Mapping[str, Any] | None, groups: Sequence[GroupLike] = ()) -> Work:
+    """The run's job and its speeds: those it has measured, else those that its job gives.
+
+    groups: its newest, `groups_wanted` of them; without enough of them lengths are drawn from the profile.
+    """
     algorithm, devices, schedule = job.algorithm, job.devices, job.schedule
     return Work(
         profile=_profile(job, measured),
@@ -133,7 +205,16 @@ def work_of(job: Job, measured: Mapping[str, Any] | None) -> Work:
         consume=schedule.consume,
         improvements=schedule.improvements_resolved,
         seed=job.seed,
+        recorded=_lengths(job, groups),
     )
+
+
+def _lengths(job: Job, groups: Sequence[GroupLike]) -> tuple[tuple[int, ...], ...] | None:
+    # an empty answer took a token too: the one that ended it
+    found = [tuple(max(1, int(response["tokens"])) for response in group.responses) for group in groups]
+    whole = tuple(lengths for lengths in found if len(lengths) == job.algorithm.group_size)
+    least = min(LEAST_RECORDED_STEPS * job.algorithm.prompts_per_step, groups_wanted(job))
+    return whole if len(whole) >= least else None
 
 
 def _profile(job: Job, measured: Mapping[str, Any] | None) -> Profile | None:

@@ -15,6 +15,7 @@ from engine.run.lending import Lending
 from engine.run.publication import Publication
 from engine.worker import messages as msg
 from planner.policy import actions as act
+from planner.policy.idle import window_over
 
 
 class Applier:
@@ -53,6 +54,8 @@ class Applier:
     def apply(self, action: act.Action, now: float) -> None:
         """Enter and send one action."""
         book, number = self._book, self._book.step.version + 1
+        if (over := window_over(action)) is not None:
+            self._lending.refused.discard(over)
         match action:
             case act.LoadWeights(device=device, version=version):
                 self.load_weights(device, version)
@@ -68,7 +71,6 @@ class Applier:
             case act.TakeGroups(group_ids=group_ids):
                 book.take(group_ids)
             case act.TrainChunk(device=device, group_ids=group_ids):
-                self._lending.refused.discard("rollout_on_train")
                 groups = book.hand_chunk(device, group_ids, now)
                 self.send(device, msg.TrainChunk(chunk_id=self._next_chunk_id, step=number, groups=groups))
                 self._next_chunk_id += 1
@@ -152,8 +154,7 @@ class Applier:
         return version
 
     def _touched(self, device: int, started: int) -> None:
-        """A rollouter gets groups: the idle window of its pool is over."""
-        self._lending.refused.discard("train_on_rollout")
+        """A rollouter gets groups."""
         if self._book.rollout[device].lease is not None:
             self._lending.pulled(device, started)
 

@@ -1,7 +1,11 @@
-"""Why a device does nothing: one cause, the first that holds in the order of design.md section 8."""
+"""Why a device does nothing: one cause, the first that holds in the order of design.md section 8; and when the idle
+window of a pool is over, in which the published rules ask a gate once.
+"""
 
 from __future__ import annotations
 
+from planner.policy import actions as act
+from planner.policy.leases import Direction
 from planner.policy.staleness import may_start
 from planner.policy.state import ColocatedDevice, RolloutReplica, State, TrainReplica
 from planner.policy.weights import must_drain
@@ -17,6 +21,21 @@ CAUSES = (
     "step_barrier",
     "no_work",
 )
+
+
+def window_over(action: act.Action) -> Direction | None:
+    """Direction whose gate may be asked anew once this action is applied; None: no idle window ends with it.
+
+    The TrainPool's ends with a chunk. The RollPool's ends with groups, and with a new version, though no prompt may be
+    left to start: that is another step for the trainers, with all of its work still to do.
+    """
+    match action:
+        case act.TrainChunk():
+            return "rollout_on_train"
+        case act.StartGroups() | act.ResumeGroups() | act.LoadWeights():
+            return "train_on_rollout"
+        case _:
+            return None
 
 
 def idle_causes(state: State, *, failing: bool = False) -> dict[int, str]:

@@ -172,7 +172,6 @@ class Fleet:
     def train(self, trainer: Trainer, group_ids: tuple[int, ...]) -> None:
         """The replica takes a chunk of groups of the step; it begins at once, or when the one before it ends."""
         world = self.world
-        world.refused.discard("rollout_on_train")
         ahead = self.setup.chunks_ahead > 1 and trainer.busy == "chunk"
         assert trainer.busy is None or ahead, f"trainer {trainer.device} is on {trainer.busy}"
         if world.step.queue and world.step.queue[0] == group_ids[0]:

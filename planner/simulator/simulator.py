@@ -17,6 +17,8 @@ import numpy as np
 
 from planner.policy import actions as act
 from planner.policy.decide import decide
+from planner.policy.idle import window_over
+from planner.policy.pulls import OURS
 from planner.policy.state import Estimates
 from planner.simulator.events import CHUNK, FAIL, REVOKE, SEQUENCE, STEP, WAKE
 from planner.simulator.fleet import Fleet
@@ -31,8 +33,11 @@ MAX_ROUNDS = 32
 MAX_AT_ONCE = 1000
 """Decisions at one time, over all that happens then: more is a lease that is granted and ended over and over."""
 
+LATER_S = 1e-6
+"""The difference of two times is rounded: a lease that is asked about exactly at its least age may be found younger."""
+
 TERMINAL = (act.StartGroups, act.ResumeGroups, act.TrainChunk, act.Refuse)
-"""After these alone nothing more can be decided at the same moment."""
+"""After these alone nothing more can be decided at the same moment, where gates come before pulls."""
 
 
 class Simulator(Fleet):
@@ -41,6 +46,9 @@ class Simulator(Fleet):
     def __init__(self, setup: Setup, estimates: Estimates | None = None, *, keep_actions: bool = False) -> None:
         super().__init__(setup, estimates)
         self._keep_actions = keep_actions
+        # where gates come when nothing else is left to do, groups and chunks are still followed by them
+        late = setup.arm == "opportunistic" or (setup.arm in OURS and not setup.improvements.gate_before_pull)
+        self._terminal = (act.Refuse,) if late else TERMINAL
         self._excluded = np.random.default_rng([setup.seed, 4])
         self._decided_at = -math.inf
         self._at_once = 0
@@ -189,7 +197,7 @@ class Simulator(Fleet):
             for replica in self.changed:
                 self.announce(replica)
             self.changed.clear()
-            if all(isinstance(action, TERMINAL) for action in actions):
+            if all(isinstance(action, self._terminal) for action in actions):
                 break
         else:
             last = ", ".join(sorted({type(action).__name__ for action in actions}))
@@ -200,6 +208,8 @@ class Simulator(Fleet):
         world = self.world
         if self._keep_actions:
             self.trace.actions.append((self.now, action))
+        if (over := window_over(action)) is not None:
+            world.refused.discard(over)
         match action:
             case act.StartGroups(device=device, count=count):
                 replica = self._touched(device)
@@ -230,7 +240,8 @@ class Simulator(Fleet):
                 world.refused.add(direction)  # once per idle window, whatever the answer
                 self.lending.lend(action)
                 if self.setup.min_lease_s:
-                    self.push(self.now + self.setup.min_lease_s, WAKE, None)  # it may end then, though nothing happens
+                    # it may end then, though nothing happens
+                    self.push(self.now + self.setup.min_lease_s + LATER_S, WAKE, None)
             case act.EndLease():
                 self.lending.end(action)
             case _:
@@ -251,7 +262,6 @@ class Simulator(Fleet):
     def _touched(self, device: int) -> Rollouter:
         replica = self.world.rollouters[device]
         replica.advance(self.now)
-        self.world.refused.discard("train_on_rollout")
         self.changed[replica] = None
         return replica
 

@@ -142,6 +142,9 @@ class World:
         home, away = setup.rollout_replica_size, setup.train_replica_size
         if entry.pool == "train":
             home, away = away, home
+        since = entry.since
+        if entry.lease is not None and setup.min_lease_s > 0:
+            since = entry.lease.life.granted_at  # a least length counts from the grant, as it does live
         entry.picture = Block(
             block=entry.block,
             pool=entry.pool,
@@ -150,7 +153,7 @@ class World:
             devices=setup.block_size,
             lease=entry.lease.lease if entry.lease else None,
             lease_state=entry.lease_state if entry.dead_until is None else "dead",
-            since=entry.since,
+            since=since,
             reserved=entry.reserved,
         )
         return entry.picture

@@ -258,7 +258,7 @@ def test_a_chart_of_a_whole_run_has_as_many_lanes_as_its_labels_need() -> None:
     def lanes(*at: float) -> int:
         return fewest_lanes(points(*at), span=(0.0, 1000.0), width_px=1000.0).lanes
 
-    assert [lanes(), lanes(100, 400), lanes(100, 130, 400), lanes(100, 130, 160, 190, 220)] == [0, 1, 2, 3]
+    assert [lanes(), lanes(100, 400), lanes(200, 220, 240), lanes(100, 130, 160, 190, 220)] == [0, 1, 2, 3]
     assert lanes(5000) == 1
 
 

@@ -16,7 +16,7 @@ from tests.emulated.virtual_workers import VirtualWorkers
 JOB = Path(__file__).resolve().parents[2] / "jobs" / "emulated_16.yaml"
 
 THROUGHPUT, IDLE = 0.03, 0.03
-"""How far the two may be apart: a share of the throughput, and points of the idle share."""
+"""How far the two may be apart: a share of the throughput, and points of the idle share, of all of it and by cause."""
 
 
 def job(arm: str, *settings: str) -> Job:
@@ -28,7 +28,10 @@ CELLS = [
     ("no_borrow", "4:12", 0.0),
     ("no_borrow", "12:4", 1.0),
     ("bidirectional_paper", "12:4", 0.0),
+    ("bidirectional_paper", "8:8", 4.0),
+    ("bidirectional_paper", "12:4", 4.0),
     ("opportunistic", "4:12", 0.5),
+    ("opportunistic", "4:12", 4.0),
     ("rollout_on_train", "4:12", 1.0),
     ("train_on_rollout", "12:4", 0.0),
     ("bidirectional", "4:12", 0.0),
@@ -48,6 +51,9 @@ def test_an_emulated_run_takes_the_time_that_the_simulator_foretells(
     assert played.throughput == pytest.approx(foretold["throughput_tokens_per_s"], rel=THROUGHPUT)
     assert played.shares["idle"] == pytest.approx(foretold["idle"]["fraction"], abs=IDLE)
     assert sum(row.prompt_tokens + row.response_tokens for row in played.rows) == foretold["tokens"]
+    causes = foretold["idle"]["by_cause"]
+    for cause in {*causes, *played.idle}:
+        assert played.idle.get(cause, 0.0) == pytest.approx(causes.get(cause, 0.0), abs=IDLE), cause
 
 
 def test_without_pools_too(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.config import Job
 from engine.devices import Report
 from engine.launching import with_partition
 from engine.run.book import StartPoint
+from engine.run.idle_log import IdleLog
 from engine.run.run import Run
+from engine.worker import messages as msg
 from planner.throughput import throughput
 from storage.records import StepRow
 from tests.emulated.virtual_workers import VirtualWorkers
@@ -19,13 +22,31 @@ MAILBOX_S = 0.25
 """The service's longest wait."""
 
 
+@dataclass
+class CausesRecorder(RecordingRecorder):
+    """Keeps why devices were idle too, as the real recorder stores it."""
+
+    idle: dict[int, list[tuple[float, float, str]]] = field(default_factory=lambda: defaultdict(list))
+    """Device -> its idle time as (begin, end, cause), unix seconds."""
+    _logs: dict[int, IdleLog] = field(default_factory=lambda: defaultdict(IdleLog))
+
+    def idle_cause(self, device: int, now: float, cause: str | None) -> None:
+        super().idle_cause(device, now, cause)
+        self._logs[device].note(now, cause)
+
+    def delivery(self, device: int, delivery: msg.Delivery) -> None:
+        for span in delivery.spans:
+            if span.kind == "idle":
+                self.idle[device] += self._logs[device].cut(span.t0, span.t1)
+
+
 class VirtualRun:
     """One emulated run; `play` until it is over."""
 
     def __init__(self, job: Job, folder: Path, *, workers: VirtualWorkers | None = None) -> None:
         self.job = with_partition(job)
         self.workers = workers or VirtualWorkers()
-        self.recorder = RecordingRecorder()
+        self.recorder = CausesRecorder()
         self.run = Run(
             run_id="run",
             job=self.job,
@@ -79,9 +100,17 @@ class VirtualRun:
     @property
     def shares(self) -> dict[str, float]:
         """Kind of span -> share of the devices' time until the last step."""
+        return self._shares(self.spans)
+
+    @property
+    def idle(self) -> dict[str, float]:
+        """Cause -> share of the devices' time until the last step."""
+        return self._shares(self.recorder.idle)
+
+    def _shares(self, by_device: dict[int, list[tuple[float, float, str]]]) -> dict[str, float]:
         begin, end = self.rows[0].t_start, self.rows[-1].t_end
         sums: dict[str, float] = defaultdict(float)
-        for spans in self.spans.values():
+        for spans in by_device.values():
             for t0, t1, kind in spans:
                 sums[kind] += max(0.0, min(t1, end) - max(t0, begin))
         total = (end - begin) * self.job.device_count

@@ -65,6 +65,21 @@ def test_the_ratio_is_that_of_tokens_over_time_and_its_interval_holds_it() -> No
     assert (found.before_tokens_per_s, found.after_tokens_per_s) == pytest.approx((50.0, 100.0))
 
 
+def test_a_later_change_may_take_effect_before_an_earlier_one() -> None:
+    changes = [change(2.5, 12, staleness=2.0), change(5.5, 6)]
+    assert [step.step for step in lately(steps(20), changes)] == [14, 15, 16, 17, 18, 19, 20]
+    assert windows(steps(20), [*changes, change(16.5, 17)], 2).before[0].step == 14
+
+
+def test_idle_time_is_summed_over_the_spans_of_the_windows() -> None:
+    found = windows(steps(30), [change(12.5, 13)], 0)
+    assert found.spans == ((2.0, 12.0), (13.0, 23.0))
+    measured = effect(found, before_idle={"no_work": 0.1}, after_idle={"staleness_cap": 0.2})
+    assert measured is not None
+    assert (measured.before_idle, measured.after_idle) == ({"no_work": 0.1}, {"staleness_cap": 0.2})
+    assert windows(steps(30), [change(1.5, 2)], 0).spans is None
+
+
 def test_what_was_lately_is_what_the_last_change_governs() -> None:
     assert [step.step for step in lately(steps(30), [change(12.5, 24, staleness=2.0)])] == [26, 27, 28, 29, 30]
     assert [step.step for step in lately(steps(5), [])] == [2, 3, 4, 5], "the first one fills the pipeline"
