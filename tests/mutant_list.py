@@ -233,6 +233,7 @@ WORK = (
         ("elif size < state.max_chunk_groups:", "elif True:", "a working trainer is never handed a full chunk ahead"),
         ("primary=puller.lease is None", "primary=puller.lease is not None", "at a tie the auxiliary gets more"),
         ("now, replica.busy_since +", "now, now +", "a chunk's time is counted from now, not from when it began"),
+        ("now=ready_at(puller)", "now=now", "who pulls ahead is taken to be idle and gets too much of the tail"),
         (
             "if step.trained < state.bound.prompts_per_step or waiting",
             "if step.trained < state.bound.prompts_per_step",

@@ -111,11 +111,15 @@ def _tail_split(state: State, puller: TrainReplica, left: int, now: float) -> in
     """Groups of the last ones that the puller takes so that it and the others end together."""
     assert state.estimates is not None
     group_s = slope(state.estimates.train)
+
+    def ready_at(replica: TrainReplica) -> float:
+        return max(now, replica.busy_since + replica.groups * group_s)
+
     others = [replica for replica in state.train if replica.ready and replica.device != puller.device]
-    ready = sum(max(now, replica.busy_since + replica.groups * group_s) for replica in others) / len(others)
+    ready = sum(map(ready_at, others)) / len(others)
     return joint_tail_split(
         units=(1.0,) * left,
-        now=now,
+        now=ready_at(puller),  # one that is handed its next chunk ahead is still at work
         other_ready=ready,
         replicas=1,
         other_replicas=len(others),

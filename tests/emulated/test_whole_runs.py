@@ -28,6 +28,8 @@ CELLS = [
     ("no_borrow", "4:12", 0.0),
     ("no_borrow", "12:4", 1.0),
     ("bidirectional_paper", "12:4", 0.0),
+    ("bidirectional_paper", "8:8", 0.0),
+    ("bidirectional_paper", "12:4", 4.0),
     ("bidirectional_paper", "8:8", 4.0),
     ("bidirectional_paper", "12:4", 4.0),
     ("opportunistic", "4:12", 0.5),

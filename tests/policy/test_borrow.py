@@ -303,6 +303,30 @@ def test_the_paper_splits_the_last_groups_so_that_both_sides_end_together(
     assert [(chunk.device, chunk.group_ids) for chunk in actions_of(state, act.TrainChunk, now)] == [(idle, groups)]
 
 
+@pytest.mark.parametrize(
+    ("ahead", "groups"),
+    [
+        # both end their chunks of 2 groups, begun at 9 s, at 13 s, though one is handed its next chunk at 10 s already
+        pytest.param(2, (1, 2), id="the primary: two each end at 17 s; with three here the last ends at 19 s"),
+        pytest.param(0, (1, 2), id="the auxiliary likewise"),
+    ],
+)
+def test_the_paper_splits_the_tail_by_when_a_side_that_is_still_at_work_will_be_ready(
+    ahead: int, groups: tuple[int, ...]
+) -> None:
+    at_work = {"busy": "chunk", "chunks": 1, "groups": 2, "busy_since": 9.0}
+    state = batch_state(
+        "bidirectional_paper",
+        rollout=(rollouter(1),),
+        train=tuple(trainer(d, **at_work, ahead_at=10.0 if d == ahead else 12.0) for d in (0, 2)),
+        blocks=(make_block(0, "rollout", lease=7, since=5.0), ROLL_1, TRAIN_2),
+        max_chunk_groups=4,
+        step=full_step(staleness=0, queue=(1, 2, 3, 4), trained=0),
+        chunks_ahead=2,
+    )
+    assert [(chunk.device, chunk.group_ids) for chunk in actions_of(state, act.TrainChunk, 10.0)] == [(ahead, groups)]
+
+
 # -- greedy borrowing -------------------------------------------------------------------------------------------------
 
 FULL = (rollouter(0, in_flight=2, free_groups=0), rollouter(1, in_flight=2, free_groups=0))
