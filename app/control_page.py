@@ -15,7 +15,7 @@ from app import control_form, control_log, control_review, control_view, detail,
 from app.command_words import History, began_with
 from app.governing import asked_of, lines
 from app.key_figures import seconds_left
-from app.live_page import control_interval, every, without_run
+from app.live_page import chosen, control_interval, every, without_run
 from app.markup import literal
 from app.modelled import Pace, pace_of
 from app.run_job import deterministic
@@ -270,10 +270,7 @@ def page() -> None:
     """The whole page, top to bottom."""
     named = session.run_in_url()
     try:
-        with TelemetryReader(session.data_dir().telemetry_db) as reader:
-            runs = reader.runs()
-            run = session.choose_run(runs, named) or (reader.run(named) if named else None)
-            devices = len(reader.devices(run.run_id)) if run else 0
+        runs, run, devices = chosen(named)
     except StorageError:
         kept: Seen | None = st.session_state.get(f"_control_seen:{named}")
         runs, run, devices = ([kept.run], kept.run, 0) if kept else ([], None, 0)

@@ -24,6 +24,7 @@ from app.modelled import Pace, pace_of
 from app.palette import CAUSE_LABELS
 from app.status import symbol
 from app.wanted import Part, Wanted, ahead_of, job_now, wanted
+from engine.config.whatif import predicted
 from planner.whatif import Band, Prediction
 from storage.database import StorageError
 from storage.reader import TelemetryReader
@@ -78,7 +79,7 @@ def make(run_id: str, values: Mapping[str, Any]) -> None:
                 version = run.config_version or 0
                 change = wanted(job, values, ahead_groups=ahead_of(run))
                 if change.job is not None:
-                    found = prediction.predicted(reader, run, job, change.job, commands_of(run_id))
+                    found = predicted(reader, run, job, change.job, commands_of(run_id))
     except StorageError as error:
         found = Prediction(why_not=str(error))
     st.session_state[slot(run_id)] = Review(key=uuid.uuid4().hex, wanted=change, version=version, prediction=found)

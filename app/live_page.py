@@ -267,14 +267,19 @@ def without_run(named: str | None, title: str = TITLE, question: str = QUESTION)
     every(WAITING_EVERY_S, waiting_part, drawn)
 
 
+def chosen(named: str | None) -> tuple[list[RunRow], RunRow | None, int]:
+    """The runs to pick from, the one to show, and its devices. Raises what the reader raises."""
+    with TelemetryReader(session.data_dir().telemetry_db) as reader:
+        runs = reader.runs()
+        run = session.choose_run(runs, named) or (reader.run(named) if named else None)
+        return runs, run, len(reader.devices(run.run_id)) if run else 0
+
+
 def page() -> None:
     """The whole page, top to bottom."""
     named = session.run_in_url()
     try:
-        with TelemetryReader(session.data_dir().telemetry_db) as reader:
-            runs = reader.runs()
-            run = session.choose_run(runs, named) or (reader.run(named) if named else None)
-            devices = len(reader.devices(run.run_id)) if run else 0
+        runs, run, devices = chosen(named)
     except StorageError:
         kept: tuple[Frame, View] | None = st.session_state.get(f"_frame:{named}")
         if kept is None:

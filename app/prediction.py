@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.clock import count
-from app.modelled import REAL, Pace, pace_of
+from app.modelled import REAL, Pace
 from app.palette import CAUSE_LABELS
-from engine.config import Job, settings_of
-from engine.config.whatif import INTERRUPTIONS, changes_settings, groups_wanted, lately_of, recent, step_times, work_of
+from engine.config.whatif import INTERRUPTIONS, changes_settings, step_times
 from planner.effects import Change, Effect, effect, windows
-from planner.whatif import Band, Prediction, predict
-from storage.reader import TelemetryReader
+from planner.whatif import Band, Prediction
 from storage.records import Command, RunRow, StepRow
 
 TOGETHER_S = 2.0
@@ -39,16 +37,6 @@ class Measured:
     """None where `text` says why not; in the seconds that are stored."""
     with_others: tuple[int, ...] = ()
     """Commands that were sent together with it, so that they share the effect."""
-
-
-def predicted(reader: TelemetryReader, run: RunRow, job: Job, wanted: Job, commands: Sequence[Command]) -> Prediction:
-    """What going from one job to the other is expected to do to the run. Some seconds of simulation; raises what the
-    reader raises."""
-    last = recent(reader.steps(run.run_id), commands)
-    seconds = reader.kind_seconds(run.run_id, last[0].began_at, last[-1].ended_at) if last else {}
-    now = lately_of(last, seconds, scale=pace_of(run).scale or 1.0)
-    groups = reader.groups(run.run_id, limit=groups_wanted(job))
-    return predict(work_of(job, run.profile, groups), settings_of(job), settings_of(wanted), now)
 
 
 def expected_effect(prediction: Prediction, pace: Pace = REAL) -> str:
@@ -188,7 +176,6 @@ def _changes(batches: Sequence[Sequence[Command]]) -> list[Change]:
         changes.append(
             Change(
                 sent_at=batch[0].created_at,
-                applied_at=max(c.applied_at or c.created_at for c in batch),
                 effective_step=max(c.effective_step or 0 for c in batch),
                 staleness=known[-1] if known else changes[-1].staleness if changes else 0.0,
             )

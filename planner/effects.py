@@ -39,7 +39,6 @@ class Change:
 
     sent_at: float
     """unix seconds"""
-    applied_at: float
     effective_step: int
     """first step that it governs"""
     staleness: float = 0.0

@@ -13,9 +13,10 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from planner.intervals import mean_interval
+from planner.policy.arms import LENDING, consume_of
 from planner.policy.improvements import DEFAULT, Improvements
 from planner.policy.pulls import OURS
 from planner.profile import Profile
@@ -41,8 +42,6 @@ MOST_SEQUENCES = 400_000
 
 CONFIDENCE = 0.9
 
-LENDING = ("rollout_on_train", "train_on_rollout", "opportunistic", "bidirectional_paper", "bidirectional")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
@@ -54,7 +53,7 @@ class Work:
     group_size: int
     rollout_replica_size: int
     train_replica_size: int
-    consume: str | None = None
+    consume: Literal["stream", "whole_batch"] | None = None
     """stream or whole_batch where the job says so; None follows the arm."""
     improvements: Improvements = DEFAULT
     seed: int = 0
@@ -183,7 +182,7 @@ def _setup(work: Work, settings: Mapping[str, Any], steps: int, seed: int) -> Se
     setup = Setup(
         profile=work.profile,
         arm=arm,
-        streaming=(work.consume or ("stream" if arm == "bidirectional" else "whole_batch")) == "stream",
+        streaming=consume_of(arm, work.consume) == "stream",
         staleness=settings["staleness"],
         rollout_devices=rollout,
         train_devices=train,

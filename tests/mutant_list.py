@@ -270,12 +270,11 @@ LEASES = (
         "borrow.py",
         ("if state.stopping or state.paused:", "if state.stopping:", "a paused run keeps its leases"),
         ("revoke=True", "revoke=False", "a run that stops waits for chunks of its leases"),
-        ('in ("granted", "preparing", "working")', 'in ("working",)', "a run that stops lets leases prepare"),
-        (
-            'early = state.arm == "bidirectional_paper" or (ours',
-            "early = (ours",
-            "the paper's gates come after the pulls",
-        ),
+        ("block.lease_state in AT_WORK", 'block.lease_state in ("working",)', "a run that stops lets leases prepare"),
+    ),
+    *_mutants_of(
+        "arms.py",
+        ('arm == "bidirectional_paper" or (arm in OURS', "(arm in OURS", "the paper's gates come after the pulls"),
     ),
     *_mutants_of(
         "leases_paper.py",

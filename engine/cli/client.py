@@ -256,14 +256,19 @@ def _wait(mailbox: Mailbox, data: DataDir, command_id: int, states: set[str], se
     raise EngineFailed(f"the engine gave no answer to command {command_id} within {seconds:.0f} s")
 
 
+def known_run(reader: TelemetryReader, run_id: str, *, told: str = "RUN:") -> RunRow:
+    """The run. Raises BadInput when it is not known, with the newest ones; `told`: what names it in the message."""
+    run = reader.run(run_id)
+    if run is None:
+        known = ", ".join(row.run_id for row in reader.runs(limit=5)) or "none"
+        raise BadInput(f"{told} {run_id!r} is not known; the newest are: {known}")
+    return run
+
+
 def result(data: DataDir, run_id: str) -> dict[str, Any]:
     """The result fields of one run. Raises BadInput when it is not known."""
     with TelemetryReader(data.telemetry_db) as reader:
-        run = reader.run(run_id)
-        if run is None:
-            known = ", ".join(row.run_id for row in reader.runs(limit=5)) or "none"
-            raise BadInput(f"RUN: {run_id!r} is not known; the newest are: {known}")
-        return run_results.build(reader, run)
+        return run_results.build(reader, known_run(reader, run_id))
 
 
 def results(data: DataDir) -> list[dict[str, Any]]:

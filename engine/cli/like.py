@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine import profiles
-from engine.cli.client import BadInput
+from engine.cli.client import BadInput, known_run
 from engine.config import Job, load_job, parse_job, parse_setting, to_profile
 from engine.planning import Known
 from engine.simulation import Recorded
@@ -23,10 +23,7 @@ def read(data: DataDir, run_id: str, job_file: Path | None, settings: list[str])
     Raises BadInput for a run that is not known or measured too little, JobError for settings that do not fit.
     """
     with TelemetryReader(data.telemetry_db) as reader:
-        run = reader.run(run_id)
-        if run is None:
-            known = ", ".join(row.run_id for row in reader.runs(limit=5)) or "none"
-            raise BadInput(f"--like: run {run_id!r} is not known; the newest are: {known}")
+        run = known_run(reader, run_id, told="--like: run")
         if run.profile is None:
             raise BadInput(
                 f"--like: run {run_id} has not measured a whole profile (speeds, lengths and both switch costs); "

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.cli.client import BadInput, present_job
-from engine.config import CHANGES, Job, Refused, changed, parse_job, settings_of
-from engine.config.whatif import groups_wanted, lately_of, recent, undone, work_of
-from planner.whatif import Band, Prediction, predict
+from engine.cli.client import BadInput, known_run, present_job
+from engine.config import CHANGES, Job, Refused, changed, parse_job, settings_of, written
+from engine.config.whatif import predicted, undone
+from planner.whatif import Band, Prediction
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.reader import TelemetryReader
@@ -38,26 +38,18 @@ def review(data: DataDir, run_id: str, kind: str, payload: dict[str, Any]) -> Re
     if kind not in (*CHANGES, "undo"):
         raise BadInput(f"--review says what a change of the settings would do; {kind} changes none")
     with TelemetryReader(data.telemetry_db) as reader:
-        run = reader.run(run_id)
-        if run is None:
-            known = ", ".join(row.run_id for row in reader.runs(limit=5)) or "none"
-            raise BadInput(f"RUN: {run_id!r} is not known; the newest are: {known}")
-        steps = reader.steps(run_id)
+        run = known_run(reader, run_id)
         with Mailbox(data.control_db) as mailbox:
             commands = mailbox.list(run_id, limit=10_000)
-        last = recent(steps, commands)
-        seconds = reader.kind_seconds(run_id, last[0].began_at, last[-1].ended_at) if last else {}
         job = present_job(run)
-        groups = reader.groups(run_id, limit=groups_wanted(job))
-    wanted = _wanted(run, job, commands, kind, payload)
-    before, after = settings_of(job), settings_of(wanted)
-    now = lately_of(last, seconds, scale=(run.time_scale or 1.0) if job.emulated else 1.0)
+        wanted = _wanted(run, job, commands, kind, payload)
+        prediction = predicted(reader, run, job, wanted, commands)
     return Review(
         run_id=run_id,
-        before=before,
-        after=after,
+        before=settings_of(job),
+        after=settings_of(wanted),
         config_version=run.config_version or 0,
-        prediction=predict(work_of(job, run.profile, groups), before, after, now),
+        prediction=prediction,
         modelled=job.emulated,
     )
 
@@ -89,7 +81,7 @@ def document(found: Review) -> dict[str, Any]:
 def text(found: Review) -> str:
     """For people."""
     changes = [
-        f"{name} {_said(found.before[name])} -> {_said(value)}"
+        f"{name} {written(found.before[name])} -> {written(value)}"
         for name, value in found.after.items()
         if found.before[name] != value
     ]
@@ -113,11 +105,6 @@ def text(found: Review) -> str:
         lines.append(f"mean lag       {now.lag:.2f} now, {_band(prediction.lag_band, '.2f')} expected")
     lines.append(f"model error    {prediction.model_error:+.1%} on this run, part of the band")
     return "\n".join(lines)
-
-
-def _said(value: Any) -> str:
-    """As --set takes it."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
 
 
 def _band(band: Band | None, form: str) -> str:

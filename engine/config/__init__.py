@@ -26,7 +26,16 @@ from engine.config.learning import (
 )
 from engine.config.profile import ProfileConfig, to_profile
 from engine.config.runnable import check_runnable, improvements_problem
-from engine.config.steering import CHANGES, Refused, change_of, changed, setting_names, settings_of, with_settings
+from engine.config.steering import (
+    CHANGES,
+    Refused,
+    change_of,
+    changed,
+    setting_names,
+    settings_of,
+    with_settings,
+    written,
+)
 
 __all__ = [
     "ARMS",
@@ -62,4 +71,5 @@ __all__ = [
     "settings_of",
     "to_profile",
     "with_settings",
+    "written",
 ]

@@ -12,9 +12,10 @@ from engine.config.errors import unknown_key
 from engine.config.learning import AlgorithmConfig, EvalConfig, ModelConfig, SamplingConfig, TaskConfig
 from engine.config.profile import ProfileConfig
 from engine.config.strict import Strict, one_of
+from planner.policy.arms import LENDING, consume_of
 from planner.policy.improvements import DEFAULT, IMPROVEMENTS, Improvements
 
-BORROWING_ARMS = ("rollout_on_train", "train_on_rollout", "opportunistic", "bidirectional_paper", "bidirectional")
+BORROWING_ARMS = LENDING
 """Arms that lend devices, so that each pool must be able to host the other role."""
 
 ARMS = ("no_borrow", "colocated", *BORROWING_ARMS)
@@ -122,7 +123,7 @@ class ScheduleConfig(Strict):
     @property
     def consume_resolved(self) -> Literal["stream", "whole_batch"]:
         """`bidirectional` streams and the other arms take a whole batch, unless told otherwise (design section 5)."""
-        return self.consume or ("stream" if self.arm == "bidirectional" else "whole_batch")
+        return consume_of(self.arm, self.consume)
 
     @property
     def staleness_resolved(self) -> float:

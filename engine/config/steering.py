@@ -86,7 +86,7 @@ def changed(job: Job, kind: str, payload: Mapping[str, Any]) -> Job:
         )
     before = settings_of(job)
     if all(before[name] == value for name, value in wanted.items()):
-        raise Refused("; ".join(f"{name} is {_said(value)} already" for name, value in wanted.items()))
+        raise Refused("; ".join(f"{name} is {written(value)} already" for name, value in wanted.items()))
     return _made(job, before | wanted)
 
 
@@ -151,5 +151,6 @@ def _partition(value: Any) -> str:
     return f"{rollout}:{train}"
 
 
-def _said(value: Any) -> str:
+def written(value: Any) -> str:
+    """A setting's value as a job file and --set have it."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"

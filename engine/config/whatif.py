@@ -1,5 +1,5 @@
 """From the rows of a run to the question what a change would do, and to what changes did. Pure, and shared by page and
-command line: it is handed rows and reads none.
+command line: it is handed rows, or in `predicted` the reader of them.
 
     job, measured profile, steps, commands, idle sums --> planner.whatif.predict, planner.effects
 """
@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from engine.config.job import Job
 from engine.config.profile import ProfileConfig, to_profile
-from engine.config.steering import CHANGES, Refused, change_of
+from engine.config.steering import CHANGES, Refused, change_of, settings_of
 from planner.effects import Change, StepTime, lately, mean_lag, rate
 from planner.profile import Profile
-from planner.whatif import Lately, Work
+from planner.whatif import Lately, Prediction, Work, predict
 
 INTERRUPTIONS = ("pause", "resume")
 """They change no setting, but the time of a step that they fall into says nothing about the settings."""
@@ -53,6 +53,25 @@ class GroupLike(Protocol):
 
     @property
     def responses(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+class RunLike(Protocol):
+    """A stored run."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def time_scale(self) -> float | None: ...
+    @property
+    def profile(self) -> Mapping[str, Any] | None: ...
+
+
+class Reader(Protocol):
+    """What reads the rows of a run."""
+
+    def steps(self, run_id: str, /) -> Sequence[StepLike]: ...
+    def groups(self, run_id: str, /, *, limit: int) -> Sequence[GroupLike]: ...
+    def kind_seconds(self, run_id: str, t0: float, t1: float, /) -> Mapping[int, Mapping[str, float]]: ...
 
 
 class CommandLike(Protocol):
@@ -93,7 +112,6 @@ def changes_of(commands: Iterable[CommandLike]) -> list[Change]:
     found = [
         Change(
             sent_at=command.created_at,
-            applied_at=command.applied_at or command.created_at,
             effective_step=command.effective_step or 0,
             staleness=float(((command.result or {}).get("settings") or {}).get("staleness") or 0.0),
         )
@@ -126,7 +144,6 @@ def recent(steps: Sequence[StepLike], commands: Iterable[CommandLike]) -> tuple[
     pauses = [
         Change(
             sent_at=command.created_at,
-            applied_at=command.applied_at or command.created_at,
             effective_step=command.effective_step,
         )
         for command in kept
@@ -182,6 +199,16 @@ def lately_of(steps: Sequence[StepTime], seconds: Mapping[int, Mapping[str, floa
         idle=idle_shares(seconds),
         lag=mean_lag(steps),
     )
+
+
+def predicted(reader: Reader, run: RunLike, job: Job, wanted: Job, commands: Sequence[CommandLike]) -> Prediction:
+    """What going from one job to the other is expected to do to the run. Some seconds of simulation; raises what the
+    reader raises."""
+    last = recent(reader.steps(run.run_id), commands)
+    seconds = reader.kind_seconds(run.run_id, last[0].began_at, last[-1].ended_at) if last else {}
+    now = lately_of(last, seconds, scale=(run.time_scale or 1.0) if job.emulated else 1.0)
+    groups = reader.groups(run.run_id, limit=groups_wanted(job))
+    return predict(work_of(job, run.profile, groups), settings_of(job), settings_of(wanted), now)
 
 
 def groups_wanted(job: Job) -> int:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from engine.layout import BlockLayout
 from engine.run.applier import Applier
 from engine.run.book import Book, RolloutEntry, TrainEntry
-from engine.run.homes import POOLS, Homes
+from engine.run.homes import Homes
 from engine.run.lending import Lending
 from engine.run.profiling import Profiling
 from engine.run.recorder import Recorder
 from engine.run.specs import device_row
 from engine.worker import messages as msg
 from planner.policy.state import Estimates
+from planner.policy.wording import POOLS
 
 
 class Arrivals:
@@ -68,12 +70,7 @@ class Arrivals:
         if block.pool == "rollout":
             for replica in block.away:
                 book.train.pop(replica, None)
-        for replica in block.home:
-            if block.pool == "train":
-                book.joining[replica] = TrainEntry(replica)
-                self.at_version(replica, event.version)
-            else:
-                book.rollout[replica] = RolloutEntry(replica, version=event.version)
+        self._at_home(block, event.version)
 
     def moved(self, device: int, event: msg.Moved, *, pids: Mapping[int, int]) -> None:
         """A block is at home in the other pool; a trainer counts once it is at the present version.
@@ -82,17 +79,21 @@ class Arrivals:
         """
         book, block = self._book, self._homes.arrive(device, event.at)
         self._lending.arrived(device, event.at)
-        for replica in block.home:
-            if block.pool == "train":
-                book.joining[replica] = TrainEntry(replica)
-                self.at_version(replica, event.version)
-            else:
-                book.rollout[replica] = RolloutEntry(replica, version=event.version)
+        self._at_home(block, event.version)
         book.rollout = dict(sorted(book.rollout.items()))
         rows = [device_row(self._homes.specs[each], pid=pids.get(each)) for each in block.devices]
         self._recorder.devices(rows)
         text = f"{'Devices' if len(block.devices) > 1 else 'Device'} {', '.join(map(str, block.devices))} "
         self._recorder.log(event.at, f"{text}came to the {POOLS[block.pool]}.", device=device)
+
+    def _at_home(self, block: BlockLayout, version: int) -> None:
+        """Its replicas of the home role hold this version."""
+        for replica in block.home:
+            if block.pool == "train":
+                self._book.joining[replica] = TrainEntry(replica)
+                self.at_version(replica, version)
+            else:
+                self._book.rollout[replica] = RolloutEntry(replica, version=version)
 
     def prepared(self, device: int, event: msg.Prepared) -> None:
         """The device has its other role in memory, and its block can be lent."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.config import Job, Refused, changed, settings_of
-from engine.run.homes import POOLS
 from engine.run.run import Run
 from planner.policy.bound import Bound
 from planner.policy.staleness_change import Outcome, StalenessChanges, predict_effective_step
+from planner.policy.wording import POOLS
 from storage.mailbox import Mailbox
 from storage.records import Command
 

@@ -15,9 +15,6 @@ from engine.run.lending import Lending
 from engine.worker.messages import WorkerSpec
 from planner.policy.state import Moving
 
-POOLS = {"rollout": "RollPool", "train": "TrainPool"}
-"""What messages call them."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
@@ -46,8 +43,7 @@ class Homes:
     def want(self, rollout: int) -> tuple[int, ...]:
         """The RollPool is to have so many devices. Returns those that are to change their pool."""
         self.wanted, self.arrivals = rollout, []
-        waiting = self._waiting
-        return tuple(device for block in self.layout.blocks if block.block in waiting for device in block.devices)
+        return tuple(sorted(self.leaving))
 
     @property
     def settled(self) -> bool:
@@ -68,12 +64,13 @@ class Homes:
             if block not in self.under_way and not (entry := lending.entries[block]).dead
         )
 
-    def is_leaving(self, device: int) -> bool:
-        """Its block is to leave its pool."""
+    @property
+    def leaving(self) -> frozenset[int]:
+        """Devices whose block is to leave its pool."""
         if self.wanted is None:
-            return False
-        block = self.layout.block_of(device)
-        return block is not None and block.block in self._waiting
+            return frozenset()
+        waiting = self._waiting
+        return frozenset(device for block in self.layout.blocks if block.block in waiting for device in block.devices)
 
     def leave(self, block: int, to: str, now: float) -> BlockLayout:
         """A block sets out; from now on its home is the other pool."""

@@ -7,7 +7,6 @@ the fields below after each delivery.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine import checkpoints
@@ -16,13 +15,11 @@ from engine.ledger_check import Life
 from engine.run.applier import Applier
 from engine.run.arrivals import Arrivals
 from engine.run.book import Book, StartPoint
-from engine.run.homes import Homes
 from engine.run.lending import Lending
 from engine.run.profiling import Profiling
 from engine.run.publication import Publication
 from engine.run.recorder import Recorder, step_row
 from engine.worker import messages as msg
-from planner.policy.state import Estimates
 from storage.records import StepRow
 
 
@@ -53,25 +50,15 @@ class Observer:
         job: Job,
         book: Book,
         lending: Lending,
-        homes: Homes,
+        arrivals: Arrivals,
         profiling: Profiling,
         recorder: Recorder,
         applier: Applier,
-        estimates: Callable[[], Estimates | None],
     ) -> None:
-        """`estimates`: what the policy is told now."""
         self._job = job
         self._book = book
         self._lending = lending
-        self._arrivals = Arrivals(
-            book=book,
-            lending=lending,
-            homes=homes,
-            profiling=profiling,
-            recorder=recorder,
-            applier=applier,
-            estimates=estimates,
-        )
+        self._arrivals = arrivals
         self._profiling = profiling
         self._recorder = recorder
         self._applier = applier

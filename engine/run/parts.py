@@ -12,6 +12,7 @@ from engine.devices import Workers
 from engine.layout import Layout
 from engine.learning.data_order import DataOrder
 from engine.run.applier import Applier
+from engine.run.arrivals import Arrivals
 from engine.run.book import Book, StartPoint
 from engine.run.decisions import Decisions
 from engine.run.homes import Homes
@@ -98,8 +99,7 @@ def assemble(
         workers=workers,
         checkpoint_folder=lambda version: checkpoints.folder_of(checkpoints_dir, version),
     )
-    observer = Observer(
-        job=job,
+    arrivals = Arrivals(
         book=book,
         lending=lending,
         homes=homes,
@@ -107,6 +107,15 @@ def assemble(
         recorder=recorder,
         applier=applier,
         estimates=lambda: picture.estimates,
+    )
+    observer = Observer(
+        job=job,
+        book=book,
+        lending=lending,
+        arrivals=arrivals,
+        profiling=profiling,
+        recorder=recorder,
+        applier=applier,
     )
     return Parts(
         specs=specs,

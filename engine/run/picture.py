@@ -45,7 +45,7 @@ class Picture:
         book, step, schedule = self.book, self.book.step, self.book.job.schedule
         groups = book.groups
         wanted = max(0, book.steps_wanted * book.B - (groups.started - groups.excluded))
-        awaited = self._awaited()
+        awaited, leaving = self._awaited(), self.homes.leaving
         return State(
             arm=schedule.arm,
             streaming=schedule.consume_resolved == "stream",
@@ -59,7 +59,7 @@ class Picture:
             paused=book.paused,
             stopping=book.stopping,
             rollout=tuple(self._rollouter(entry, now) for entry in book.rollout.values()),
-            train=tuple(self._trainer(entry) for entry in book.train.values()),
+            train=tuple(self._trainer(entry, leaving) for entry in book.train.values()),
             step=Step(
                 version=step.version,
                 taken=step.counted.picture(),
@@ -131,7 +131,7 @@ class Picture:
             left_groups=sum(max(LEAST_LEFT, 1 - age / latency_s) for age in ages),
         )
 
-    def _trainer(self, entry: TrainEntry) -> TrainReplica:
+    def _trainer(self, entry: TrainEntry, leaving: frozenset[int]) -> TrainReplica:
         return TrainReplica(
             device=entry.device,
             ready=entry.ready and not entry.leaving and self.book.role.get(entry.device) != "rollout",
@@ -142,7 +142,7 @@ class Picture:
             lease=entry.lease,
             groups=sum(len(chunk) for chunk in entry.chunks),
             busy_since=entry.busy_since,
-            leaving=entry.lease is None and self.homes.is_leaving(entry.device),
+            leaving=entry.lease is None and entry.device in leaving,
             ahead_at=self.ahead_at(entry),
         )
 

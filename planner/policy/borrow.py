@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from planner.policy import leases_ours, leases_paper
 from planner.policy.actions import Action, EndLease, Lend, Refuse
+from planner.policy.arms import gates_first
 from planner.policy.pools import batch_with, take_groups
 from planner.policy.pulls import OURS, group_pulls
 from planner.policy.state import State
-from planner.policy.steered import within
+from planner.policy.steered import AT_WORK, within
 from planner.policy.training import shared_chunks, train_actions
 from planner.policy.weights import weight_loads
 
@@ -23,9 +24,8 @@ def decide(state: State, now: float) -> list[Action]:
     """Everything that may be done now; what a lease changes is seen at the next round."""
     if state.stopping or state.paused:
         return _at_rest(state)
-    ours = state.arm in OURS
-    lending = leases_ours.lending if ours else leases_paper.lending
-    early = state.arm == "bidirectional_paper" or (ours and state.improvements.gate_before_pull)
+    lending = leases_ours.lending if state.arm in OURS else leases_paper.lending
+    early = gates_first(state.arm, state.improvements)
     actions: list[Action] = []
     taken = take_groups(state)
     trainable, complete = batch_with(state, taken)
@@ -49,7 +49,7 @@ def _at_rest(state: State) -> list[Action]:
     actions: list[Action] = [
         EndLease(block=block.block, lease=block.lease, revoke=True, reason="the run is pausing or stopping")
         for block in state.blocks
-        if block.lease is not None and block.lease_state in ("granted", "preparing", "working")
+        if block.lease is not None and block.lease_state in AT_WORK
     ]
     if not state.stopping:
         actions += weight_loads(state)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from planner.policy.actions import Action, EndLease, Lend, Move, Refuse
 from planner.policy.state import Block, State
+from planner.policy.wording import POOLS
 
 AT_WORK = ("granted", "preparing", "working")
 """States of a lease that has not been ended yet."""
@@ -23,7 +24,7 @@ def steering(state: State) -> list[Action]:
 
 
 def _recalls(state: State) -> list[Action]:
-    reasons = {moving.block: f"it goes to the {_pool(moving.to)}" for moving in state.moving}
+    reasons = {moving.block: f"it goes to the {POOLS[moving.to]}" for moving in state.moving}
     reasons |= dict.fromkeys(state.recalled, "the settings lend in this direction no more")
     return [
         EndLease(block=block.block, lease=block.lease, revoke=False, reason=reasons[block.block])
@@ -38,7 +39,7 @@ def _moves(state: State) -> list[Action]:
     lent = {block.block for block in state.blocks if block.lease is not None or block.lease_state == "dead"}
     busy = {replica.device for replica in state.train if replica.busy is not None}
     return [
-        Move(block=moving.block, to=moving.to, reason=f"the partition changes: it goes to the {_pool(moving.to)}")
+        Move(block=moving.block, to=moving.to, reason=f"the partition changes: it goes to the {POOLS[moving.to]}")
         for moving in state.moving
         if moving.block not in lent and not moving.awaited and (moving.to == "train" or busy.isdisjoint(moving.home))
     ]
@@ -91,7 +92,3 @@ def _capped(state: State, action: Lend, kept: Sequence[Action]) -> list[Action]:
 
 def _young(block: Block, min_lease_s: float, now: float) -> bool:
     return block.lease is not None and now - block.since < min_lease_s
-
-
-def _pool(role: str) -> str:
-    return "TrainPool" if role == "train" else "RollPool"

@@ -1,8 +1,13 @@
-"""How reasons tell a time: a lease of a large model lasts minutes, one of a small model milliseconds."""
+"""How a pool is called, and how reasons tell a time: a lease lasts minutes with a large model, milliseconds with a
+small one.
+"""
 
 from __future__ import annotations
 
 import math
+
+POOLS = {"rollout": "RollPool", "train": "TrainPool"}
+"""Home role -> what its pool is called."""
 
 
 def told(seconds: float) -> str:

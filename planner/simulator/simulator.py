@@ -16,9 +16,9 @@ from heapq import heappop
 import numpy as np
 
 from planner.policy import actions as act
+from planner.policy.arms import LENDING, gates_first
 from planner.policy.decide import decide
 from planner.policy.idle import window_over
-from planner.policy.pulls import OURS
 from planner.policy.state import Estimates
 from planner.simulator.events import CHUNK, FAIL, REVOKE, SEQUENCE, STEP, WAKE
 from planner.simulator.fleet import Fleet
@@ -47,7 +47,7 @@ class Simulator(Fleet):
         super().__init__(setup, estimates)
         self._keep_actions = keep_actions
         # where gates come when nothing else is left to do, groups and chunks are still followed by them
-        late = setup.arm == "opportunistic" or (setup.arm in OURS and not setup.improvements.gate_before_pull)
+        late = setup.arm in LENDING and not gates_first(setup.arm, setup.improvements)
         self._terminal = (act.Refuse,) if late else TERMINAL
         self._excluded = np.random.default_rng([setup.seed, 4])
         self._decided_at = -math.inf

@@ -94,7 +94,7 @@ class Checks:
         out = sum(len(e.layout.devices) for e in sim.run.lending.entries.values() if e.lease is not None)
         cap = schedule.borrow.lend_cap
         assert cap is None or out < cap, f"{action} beyond the cap of {cap}"
-        assert not sim.run.homes.is_leaving(device), f"{action} of a block that is to leave its pool"
+        assert device not in sim.run.homes.leaving, f"{action} of a block that is to leave its pool"
         home = "rollout" if action.direction == "train_on_rollout" else "train"
         assert sim.run.specs[device].home == home
         assert device not in sim.run.recovery.dead, f"{action} of a device that is dead"

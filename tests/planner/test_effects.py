@@ -23,7 +23,7 @@ def steps(count: int, *, seconds: float = 1.0, tokens: int = 100, first: int = 1
 
 
 def change(sent_at: float, step: int, *, staleness: float = 1.0) -> Change:
-    return Change(sent_at=sent_at, applied_at=sent_at + 0.5, effective_step=step, staleness=staleness)
+    return Change(sent_at=sent_at, effective_step=step, staleness=staleness)
 
 
 def test_as_many_steps_on_both_sides_and_the_transition_on_neither() -> None:
