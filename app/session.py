@@ -20,8 +20,14 @@ from storage.records import RunRow
 COMMAND_EXPIRES_S = 300.0
 """A command to a run that nobody took in five minutes must not fire after a restart."""
 
-LAUNCH_PAGE = "app_pages/launch.py"
 LIVE_PAGE = "app_pages/live.py"
+TIMELINE_PAGE = "app_pages/timeline.py"
+CONTROL_PAGE = "app_pages/control.py"
+DECISIONS_PAGE = "app_pages/decisions.py"
+LEARNING_PAGE = "app_pages/learning.py"
+RUNS_PAGE = "app_pages/runs.py"
+PLAN_PAGE = "app_pages/plan.py"
+LAUNCH_PAGE = "app_pages/launch.py"
 
 RUN_KEY = "run"
 """Name of the run in the URL; the session remembers it because changing pages clears the URL."""
