@@ -172,8 +172,8 @@ def _pools(run: RunRow, held: float, starved: float) -> list[Card]:
                 tone="warning",
                 icon="hourglass_top",
                 title=f"Rollout held by the staleness cap: {held:.0%} of the last 5 min",
-                text=f"Training is the slower stage. {more} to ride out bursts; for good, launch with a device more in "
-                "the TrainPool.",
+                text=f"Training is the slower stage. {more} to ride out bursts; for good, "
+                f"{_a_device_more(run, 'train')}.",
             )
         ]
     if starved >= SHARE_WORTH_A_CARD:
@@ -183,11 +183,20 @@ def _pools(run: RunRow, held: float, starved: float) -> list[Card]:
                 tone="warning",
                 icon="input",
                 title=f"Trainers wait for groups: {starved:.0%} of the last 5 min",
-                text="Rollout is the slower stage. Launch with a device more in the RollPool or shorter responses, or "
-                "let the trainer stream (schedule.consume).",
+                text=f"Rollout is the slower stage: {_a_device_more(run, 'rollout')}. Or launch with shorter "
+                "responses, or let the trainer stream (schedule.consume).",
             )
         ]
     return []
+
+
+def _a_device_more(run: RunRow, pool: str) -> str:
+    """How a pool gets another device: from the other pool while that keeps one, else by launching anew."""
+    rollout, _, train = (run.partition or "").partition(":")
+    name, giving = ("RollPool", train) if pool == "rollout" else ("TrainPool", rollout)
+    if giving.isdecimal() and int(giving) > 1:
+        return f"move a device to the {name} in Control"
+    return f"launch with a device more in the {name}"
 
 
 def _share(sums: Sums, column: str) -> float:

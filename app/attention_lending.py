@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 from app.card import Card
 from app.lending import DIRECTION_WORDS
+from app.markup import literal
 from storage.records import LeaseOutcome, RunRow
+from storage.words import TERMINAL
 
 LOST_SHARE = 1 / 3
 """A gate that is right on average still loses some; when a third loses, its model or its costs are wrong."""
 
 MIN_JUDGED = 4
 """Measured leases before their share means anything: of three, one unlucky one would be a third."""
-
 OTHER_DIRECTION = {"rollout_on_train": "train_on_rollout", "train_on_rollout": "rollout_on_train"}
 
 
@@ -49,7 +50,9 @@ def leases_lost_time(run: RunRow, outcomes: Mapping[str, LeaseOutcome]) -> list[
 
 
 def _without(run: RunRow, direction: str) -> str:
-    """How to run without a direction."""
+    """How to go on without a direction; a run that is over can only be launched otherwise."""
+    if run.state not in TERMINAL:
+        return f"switch {literal(direction)} off in Control"
     one_way = run.arm == direction
     arm = "no_borrow" if one_way else OTHER_DIRECTION[direction]
     return f"launch with arm {arm}, which lends {'nothing' if one_way else 'only the other way'}"

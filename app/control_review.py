@@ -18,6 +18,7 @@ from app.access import NotAllowed
 from app.clock import count
 from app.control_view import commands_of, told_why
 from app.figures.forecast import forecast
+from app.glossary import help_of
 from app.live_chart import chart, live_chart
 from app.markup import literal
 from app.modelled import Pace, pace_of
@@ -112,14 +113,23 @@ def _expected(run: RunRow, review: Review, pace: Pace) -> None:
     better, worse = ratio.low > 1, ratio.high < 1
     # better or worse only where the whole band is
     colour: Literal["green", "red", "gray"] = "green" if better else "red" if worse else "gray"
-    one.metric(f"Tokens/s{pace.unit}", count(rate.middle), against, delta_color=colour, delta_arrow="off")
+    one.metric(
+        f"Tokens/s{pace.unit}",
+        count(rate.middle),
+        against,
+        delta_color=colour,
+        delta_arrow="off",
+        help=help_of("expected_tokens_per_s"),
+    )
     idle_now, idle_later = sum(now.idle.values()), sum(found.idle.values())
     idle = f"{_between(found.idle_total, '.1%')}now {idle_now:.1%}"
-    two.metric("Idle", f"{idle_later:.1%}", idle, delta_color="off", delta_arrow="off")
+    two.metric("Idle", f"{idle_later:.1%}", idle, delta_color="off", delta_arrow="off", help=help_of("expected_idle"))
     lag_now = "–" if now.lag is None else f"{now.lag:.2f}"
     lag_later = "–" if found.lag is None else f"{found.lag:.2f}"
     lag = f"{_between(found.lag_band, '.2f')}now {lag_now}"
-    three.metric("Mean lag, versions", lag_later, lag, delta_color="off", delta_arrow="off")
+    three.metric(
+        "Mean lag, versions", lag_later, lag, delta_color="off", delta_arrow="off", help=help_of("expected_lag")
+    )
     rows = prediction.causes(found)
     live_chart(
         chart(
@@ -136,12 +146,13 @@ def _expected(run: RunRow, review: Review, pace: Pace) -> None:
         ),
         key=f"forecast:{run.run_id}",
     )
+    speeds = "this run's own speeds" if found.measured else "the speeds of the job's profile"
     told = [
-        f"Simulated with this run's own speeds, from its last {now.steps} steps.",
+        f"Simulated with {speeds} and compared with its last {now.steps} steps.",
         prediction.model_error(found),
         prediction.fit_errors(run),
     ]
-    st.caption(literal(" ".join(filter(None, told))))
+    st.caption(literal(" ".join(filter(None, told))), help=help_of("model_error"))
 
 
 def _ends(band: Band | None, form: str) -> tuple[str, str]:

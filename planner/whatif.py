@@ -49,6 +49,8 @@ class Work:
 
     profile: Profile | None
     """As the run measured it; None: not all of it is known."""
+    measured: bool = True
+    """Whether the run measured that profile itself; otherwise its job gave it."""
     prompts_per_step: int
     group_size: int
     rollout_replica_size: int
@@ -89,6 +91,8 @@ class Prediction:
 
     why_not: str | None = None
     """Why nothing is said; everything below is empty then."""
+    measured: bool = True
+    """Whether the speeds are those that the run measured; otherwise its job gave them."""
     ratio: Band | None = None
     """Throughput after over throughput now."""
     tokens_per_s: Band | None = None
@@ -141,6 +145,7 @@ def predict(work: Work, before: Mapping[str, Any], after: Mapping[str, Any], now
     bands = _idle(now.idle, one, two)
     lag = _lag_band(now.lag, one, two, after["staleness"])
     return Prediction(
+        measured=work.measured,
         ratio=ratio,
         tokens_per_s=Band(
             low=ratio.low * now.tokens_per_s,

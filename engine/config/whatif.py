@@ -223,8 +223,10 @@ def work_of(job: Job, measured: Mapping[str, Any] | None, groups: Sequence[Group
     groups: its newest, `groups_wanted` of them; without enough of them lengths are drawn from the profile.
     """
     algorithm, devices, schedule = job.algorithm, job.devices, job.schedule
+    own = _measured(measured)
     return Work(
-        profile=_profile(job, measured),
+        profile=own if own is not None or job.profile is None else to_profile(job.profile),
+        measured=own is not None,
         prompts_per_step=algorithm.prompts_per_step,
         group_size=algorithm.group_size,
         rollout_replica_size=devices.rollout_replica_size,
@@ -244,10 +246,11 @@ def _lengths(job: Job, groups: Sequence[GroupLike]) -> tuple[tuple[int, ...], ..
     return whole if len(whole) >= least else None
 
 
-def _profile(job: Job, measured: Mapping[str, Any] | None) -> Profile | None:
-    if measured is not None:
-        try:
-            return to_profile(ProfileConfig.model_validate(measured))
-        except (ValidationError, ValueError):
-            pass  # what was measured so far is no profile: the job's is next
-    return None if job.profile is None else to_profile(job.profile)
+def _measured(measured: Mapping[str, Any] | None) -> Profile | None:
+    """None while what was measured is not yet a whole profile."""
+    if measured is None:
+        return None
+    try:
+        return to_profile(ProfileConfig.model_validate(measured))
+    except (ValidationError, ValueError):
+        return None

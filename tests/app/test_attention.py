@@ -64,6 +64,21 @@ def cards(
         ({"rollout": {"rollout": 90.0, "idle_staleness_cap": 10.0}}, "staleness_cap", "from 1 to 2"),
         ({"train": {"train": 80.0, "idle_waiting_for_groups": 20.0}}, "waiting_for_groups", "20%"),
         (
+            {"train": {"train": 80.0, "idle_waiting_for_groups": 20.0}, "run": {"partition": "2:2"}},
+            "waiting_for_groups",
+            "move a device to the RollPool in Control",
+        ),
+        (
+            {"train": {"train": 80.0, "idle_waiting_for_groups": 20.0}, "run": {"partition": "3:1"}},
+            "waiting_for_groups",
+            "launch with a device more in the RollPool",
+        ),
+        (
+            {"rollout": {"rollout": 90.0, "idle_staleness_cap": 10.0}, "run": {"partition": "3:1"}},
+            "staleness_cap",
+            "move a device to the TrainPool in Control",
+        ),
+        (
             {
                 "rollout": {"rollout": 90.0, "idle_staleness_cap": 10.0},
                 "train": {"train": 85.0, "idle_waiting_for_groups": 15.0},
@@ -88,19 +103,24 @@ def cards(
         (
             {"run": {"arm": "bidirectional", "guards": {"train_on_rollout": OFF}}},
             "guard_train_on_rollout",
-            "launch with arm rollout_on_train, which lends only the other way",
-        ),
-        (
-            {"run": {"arm": "train_on_rollout", "guards": {"train_on_rollout": OFF}}},
-            "guard_train_on_rollout",
-            "launch with arm no_borrow, which lends nothing",
+            "switch train\\_on\\_rollout off in Control",
         ),
         (
             {"outcomes": lost(9, 4)},
             "lost_time_rollout_on_train",
             "4 of 9 measured leases lost time: trainer's devices generate",
         ),
-        ({"outcomes": lost(9, 4), "run": {"state": "finished"}}, "lost_time_rollout_on_train", "train_on_rollout"),
+        ({"outcomes": lost(9, 4)}, "lost_time_rollout_on_train", "switch rollout\\_on\\_train off in Control"),
+        (
+            {"outcomes": lost(9, 4), "run": {"state": "finished", "arm": "bidirectional"}},
+            "lost_time_rollout_on_train",
+            "launch with arm train_on_rollout, which lends only the other way",
+        ),
+        (
+            {"outcomes": lost(9, 4), "run": {"state": "finished", "arm": "rollout_on_train"}},
+            "lost_time_rollout_on_train",
+            "launch with arm no_borrow, which lends nothing",
+        ),
         ({"run": {"excluded": {"reward_failed": 3}}}, "excluded", "3 groups excluded"),
         ({"engine": EngineRow(engine_id="e", spans_dropped=1234)}, "dropped", "1,234 raw spans"),
         ({"run": {"state": "failed", "error": "device 1 died"}, "steps": [make_step()]}, "failed", "device 1 died"),
