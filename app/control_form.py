@@ -14,6 +14,7 @@ import streamlit as st
 from app import control_review
 from app.command_words import NAMES
 from app.control_view import ENABLED
+from app.glossary import help_of
 from app.markup import literal
 from app.modelled import pace_of
 from app.status import symbol
@@ -22,19 +23,6 @@ from engine.config import BORROWING_ARMS, Job
 from engine.config.job import MAX_LEASE_S, MAX_STALENESS
 from engine.config.steering import LIVE_ARMS, PLACES
 from storage.records import RunRow
-
-HELP = {
-    "staleness": "Versions that a group may be late when it is trained on, fractions included: at 0.5 half of a step's "
-    "groups may be one version late.",
-    "partition": "Devices whose home is the rollout pool and the training pool. Only splits that this job's replicas "
-    "and arm allow are offered.",
-    "arm": "The scheduling policy. Whether whole batches or streams are trained on follows the arm unless the job says "
-    "otherwise.",
-    "rollout_on_train": "Devices of the training pool may be lent to generate.",
-    "train_on_rollout": "Devices of the rollout pool may be lent to train.",
-    "lend_cap": "Most devices that are lent at the same time, of both pools together. Empty: as many as pay.",
-    "min_lease_s": "Seconds that a lease lasts at least, unless an operator ends it or its device dies.",
-}
 
 
 def key_of(run_id: str, name: str) -> str:
@@ -109,7 +97,7 @@ def _fields(run: RunRow, job: Job, asked: Mapping[str, Any]) -> None:
         step=0.25,
         format="%.4g",
         key=key["staleness"],
-        help=HELP["staleness"],
+        help=help_of("staleness"),
     )
     offered = splits(run)
     right.selectbox(
@@ -118,14 +106,14 @@ def _fields(run: RunRow, job: Job, asked: Mapping[str, Any]) -> None:
         format_func=lambda split: f"{split} · now" if split == asked["partition"] else str(split),
         key=key["partition"],
         disabled=len(offered) < 2,
-        help=HELP["partition"] if len(offered) > 1 else "The only split that this job's replicas and arm allow.",
+        help=help_of("partition") if len(offered) > 1 else "The only split that this job's replicas and arm allow.",
     )
     left.selectbox(
         "Arm",
         LIVE_ARMS,
         format_func=lambda arm: f"{arm} · now" if arm == asked["arm"] else arm,
         key=key["arm"],
-        help=HELP["arm"],
+        help=help_of("arm"),
     )
     right.number_input(
         "Lend cap, devices",
@@ -134,10 +122,10 @@ def _fields(run: RunRow, job: Job, asked: Mapping[str, Any]) -> None:
         step=1,
         placeholder="none: as many as pay",
         key=key["lend_cap"],
-        help=HELP["lend_cap"],
+        help=help_of("lend_cap"),
     )
     for column, name in ((left, "rollout_on_train"), (right, "train_on_rollout")):
-        column.toggle(NAMES[name].capitalize(), key=key[name], help=HELP[name])
+        column.toggle(NAMES[name].capitalize(), key=key[name], help=help_of(name))
     left.number_input(
         f"Minimum lease, seconds{pace_of(run).unit}",
         min_value=0.0,
@@ -145,7 +133,7 @@ def _fields(run: RunRow, job: Job, asked: Mapping[str, Any]) -> None:
         step=1.0,
         format="%.4g",
         key=key["min_lease_s"],
-        help=HELP["min_lease_s"],
+        help=help_of("min_lease_s"),
     )
     if st.session_state[key["arm"]] not in BORROWING_ARMS:
         st.caption("An arm without leases keeps directions, cap and minimum for one that lends.")

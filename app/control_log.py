@@ -12,6 +12,7 @@ import streamlit as st
 
 from app.clock import PageClock, device_time, duration
 from app.command_words import History, Made, told
+from app.glossary import plain_of
 from app.governing import Line
 from app.modelled import REAL, Pace
 from app.prediction import Measured, neighbours
@@ -48,12 +49,12 @@ STYLE = """
 """
 """Put into the page once; the colours follow the theme's text colour."""
 
-GOVERNS_HEAD = "<tr><th>setting</th><th>asked for</th><th>in effect</th><th></th></tr>"
+GOVERNS_HEAD = "<tr><th>setting</th><th>asked for</th><th>in effect</th><th>why, or since when</th></tr>"
 
-LOG_HEAD = """<tr><th class="n">no.</th><th>sent</th><th>who</th><th>command</th><th>state</th>
-<th class="n" title="from sending until it was applied">applied after</th><th>answer</th>
-<th title="what its sender was told would happen">expected effect</th>
-<th title="the same number of steps before and after, with nothing else changed">measured effect</th></tr>"""
+LOG_HEAD = f"""<tr><th class="n">no.</th><th>sent</th><th>who</th><th>command</th><th>state</th>
+<th class="n" title="{escape(plain_of("applied_after"))}">applied after</th><th>answer</th>
+<th title="{escape(plain_of("expected_effect"))}">expected effect</th>
+<th title="{escape(plain_of("measured_effect"))}">measured effect</th></tr>"""
 
 
 def governs(lines: Sequence[Line]) -> str:
@@ -137,6 +138,7 @@ def _did(made: Made, did: Measured | None) -> str:
 
 
 def _table(head: str, body: str, *, label: str, css: str = "") -> str:
+    head = head.replace("<th", '<th scope="col"')
     return (
         f'<div class="control-table {css}" tabindex="0" role="region" aria-label="{label}"><table>'
         f"<thead>{head}</thead><tbody>{body}</tbody></table></div>"

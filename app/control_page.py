@@ -276,7 +276,7 @@ def page() -> None:
         runs, run, devices = ([kept.run], kept.run, 0) if kept else ([], None, 0)
     seen = read(run.run_id)[0] if run is not None else None
     if run is None or seen is None:
-        without_run(named, TITLE, QUESTION)
+        without_run(named, TITLE, QUESTION, here=session.CONTROL_PAGE)
         return
     st.html(f"<style>{control_log.STYLE}</style>")
     header.title_and_picker(TITLE, QUESTION, runs, run, session.page_clock())

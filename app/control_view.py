@@ -109,10 +109,10 @@ def buttons(run: RunRow, state: str, commands: list[Command], found: History | N
     allowed, _ = may_command()
     stopping = open_of(commands, "stop")
     with st.container(horizontal=True, gap="small"):
-        for kind, label, icon in (
-            ("pause", "Pause", "pause"),
-            ("resume", "Resume", "play_arrow"),
-            ("checkpoint", "Checkpoint", "save"),
+        for kind, label, icon, keys in (
+            ("pause", "Pause", "pause", "Alt+P"),
+            ("resume", "Resume", "play_arrow", "Alt+P"),
+            ("checkpoint", "Checkpoint", "save", "Alt+K"),
         ):
             if kind == "checkpoint" and is_emulated(run):
                 continue
@@ -123,6 +123,8 @@ def buttons(run: RunRow, state: str, commands: list[Command], found: History | N
                 key=f"control_{kind}",
                 disabled=closed or (bool(stopping) and kind != "resume"),
                 help=EFFECTS[kind],
+                # of the two that share a key only one is open at a time
+                shortcut=keys,
             ):
                 send_one(kind, {}, run, EFFECTS[kind])
         _stop(run, state, stopping, allowed=allowed)

@@ -11,9 +11,12 @@ import streamlit as st
 
 from app.clock import PageClock
 from app.decision_rows import DecisionLine, decision_lines, nothing_decided, summaries
+from app.glossary import plain_of
 from app.lending import SHOWN_DECISIONS
 from app.live_frame import Frame
 from app.modelled import REAL, Pace
+from app.session import DECISIONS_PAGE, RUN_KEY
+from app.status import symbol
 from engine.config import BORROWING_ARMS
 
 STYLE = """
@@ -42,18 +45,29 @@ STYLE = """
 """
 """Put into the page once; the colours follow the theme's text colour."""
 
-HEAD = """<thead>
-<tr><th colspan="5"></th><th class="first" colspan="2"><span>predicted{unit}</span></th>
-<th class="first" colspan="2"><span>lease</span></th><th colspan="3"><span>measured{unit}</span></th><th></th></tr>
-<tr><th>time</th><th class="n">step</th><th title="with the number of the lease">what</th>
-<th>direction</th><th title="devices that were lent">devices</th>
-<th class="n first" title="seconds that the lease was expected to win, costs not deducted">gain, s</th>
-<th class="n" title="seconds that the change of role was expected to cost">cost, s</th>
-<th class="first">state</th><th title="what the lease brought so far">delivered</th>
-<th class="n" title="C_in + C_out + C_grad, seconds">cost, s</th>
-<th class="n" title="seconds won, costs deducted">gain, s</th>
-<th class="n" title="seconds lost against the better of lending and not lending">regret, s</th>
-<th>reason</th></tr></thead>"""
+COLUMNS = (
+    ("time", "", ""),
+    ("step", "n", "decision_step"),
+    ("what", "", ""),
+    ("direction", "", ""),
+    ("devices", "", "lent_devices"),
+    ("gain, s", "n first", "predicted_gain"),
+    ("cost, s", "n", "predicted_cost"),
+    ("state", "first", ""),
+    ("delivered", "", "delivered"),
+    ("cost, s", "n", "measured_cost"),
+    ("gain, s", "n", "measured_gain"),
+    ("regret, s", "n", "regret"),
+    ("reason", "", ""),
+)
+"""Head, CSS class and term of each column."""
+
+GROUPS = (
+    '<tr><th colspan="5"></th><th class="first" colspan="2" scope="colgroup"><span>predicted{unit}</span></th>'
+    '<th class="first" colspan="2" scope="colgroup"><span>lease</span></th>'
+    '<th colspan="3" scope="colgroup"><span>measured{unit}</span></th><th></th></tr>'
+)
+"""What columns have in common."""
 
 SPOKEN = (
     "Costs and gains are modelled; reasons are the policy's own words, which reckon in the seconds of this machine:"
@@ -74,6 +88,12 @@ def decisions(frame: Frame, clock: PageClock) -> None:
         st.html(table(lines, frame.pace))
         if frame.pace.emulated:
             st.caption(f"{SPOKEN} {frame.pace.second}.")
+        st.page_link(
+            DECISIONS_PAGE,
+            label="Every decision, with what it was made on",
+            icon=symbol("rule"),
+            query_params={RUN_KEY: run.run_id},
+        )
     else:
         st.caption(nothing_decided(run.arm, lends=run.arm in BORROWING_ARMS, live=frame.live))
 
@@ -82,9 +102,17 @@ def table(lines: list[DecisionLine], pace: Pace = REAL) -> str:
     """HTML in which every word from elsewhere is escaped."""
     body = "".join(_row(line) for line in lines)
     return (
-        f'<div class="decisions" tabindex="0" role="region" aria-label="Decisions"><table>{HEAD.format(unit=pace.unit)}'
-        f"<tbody>{body}</tbody></table></div>"
+        f'<div class="decisions" tabindex="0" role="region" aria-label="Decisions"><table>'
+        f"<thead>{GROUPS.format(unit=pace.unit)}{_head()}</thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _head() -> str:
+    cells = []
+    for name, css, term in COLUMNS:
+        title = f' title="{escape(plain_of(term))}"' if term else ""
+        cells.append(f'<th scope="col" class="{css}"{title}>{escape(name)}</th>')
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _row(line: DecisionLine) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from storage.records import DeviceRow, DeviceState, Span
+from storage.records import DeviceRow, DeviceState, Span, SpanTimes
 from storage.words import COLUMNS, RESOLUTIONS_S, column_index
 
 MAX_BINS = 1200
@@ -33,6 +33,10 @@ MAX_GROUP_ROWS = 64
 MAX_READ_CELLS = 100_000
 """Rows x rollup bins that are read and added up within a refresh, however few of them are drawn: five minutes of 256
 devices by the second."""
+
+MAX_READ_DEVICES = 320_000
+"""The same for devices x rollup bins, whatever rows they are added up to: five minutes of 1,024 devices by the second,
+14 MB."""
 
 NO_DATA = 0
 """Cell code of a bin without telemetry; column c of `COLUMNS` has code c + 1."""
@@ -98,11 +102,19 @@ def _aligned(t0: float, t1: float, bin_s: float) -> tuple[int, int]:
 
 
 def plan_window(
-    t0: float, t1: float, *, rows: int, spans: int, target_bins: int | None = None, finest_s: int | None = None
+    t0: float,
+    t1: float,
+    *,
+    rows: int,
+    spans: int,
+    devices: int = 0,
+    target_bins: int | None = None,
+    finest_s: int | None = None,
 ) -> Plan:
     """The plan for drawing [t0, t1) with `rows` rows when `spans` raw spans lie in it (counted up to 20k or so).
 
-    target_bins: fewer bins than the most. finest_s: the finest rollups that are left, or None when the raw spans are.
+    devices: of the run, where rows stand for several. target_bins: fewer bins than the most. finest_s: the finest
+    rollups that are left, or None when the raw spans are.
     Raises ValueError unless t1 > t0.
     """
     if not t1 > t0:
@@ -115,7 +127,8 @@ def plan_window(
         first, bins = _aligned(t0, t1, bin_s)
         return Plan(source="raw", resolution_s=None, bin_s=bin_s, first=first, bins=bins)
     left = [res for res in RESOLUTIONS_S if finest_s is None or res >= finest_s] or [RESOLUTIONS_S[-1]]
-    resolution = next((res for res in left if max(rows, 1) * (t1 - t0) / res <= MAX_READ_CELLS), left[-1])
+    most_read = min(MAX_READ_CELLS / max(rows, 1), MAX_READ_DEVICES / max(devices, 1))
+    resolution = next((res for res in left if (t1 - t0) / res <= most_read), left[-1])
     # a drawn bin holds a whole number of rollup bins, or the sums would have to be split
     bin_s = resolution * snap(max(1.0, wanted / resolution))
     first, bins = _aligned(t0, t1, bin_s)
@@ -202,24 +215,47 @@ def open_spans(run_id: str, states: Iterable[DeviceState], until: float) -> list
     ]
 
 
+def open_times(states: Iterable[DeviceState], until: float) -> SpanTimes:
+    """The same as arrays."""
+    known = [s for s in states if min(s.seen_at, until) > s.since]
+    return SpanTimes(
+        device=np.array([s.device for s in known], np.int64),
+        t0=np.array([s.since for s in known], np.float64),
+        t1=np.array([min(s.seen_at, until) for s in known], np.float64),
+        column=np.array([column_index(s.kind, s.role, s.cause) for s in known], np.int64),
+    )
+
+
 def bin_spans(spans: Sequence[Span], rows: Sequence[Row], plan: Plan) -> np.ndarray:
     """float64 [rows, bins, COLUMNS]: exact seconds of each column in each bin; spans outside the window add nothing."""
+    times = SpanTimes(
+        device=np.array([s.device for s in spans], np.int64),
+        t0=np.array([s.t0 for s in spans]),
+        t1=np.array([s.t1 for s in spans]),
+        column=np.array([column_index(s.kind, s.role, s.cause) for s in spans], np.int64),
+    )
+    return bin_times(times, rows, plan)
+
+
+def bin_times(spans: SpanTimes, rows: Sequence[Row], plan: Plan) -> np.ndarray:
+    """The same of spans as arrays, which is how a window of thousands is read."""
     columns = len(COLUMNS)
     shape = (len(rows), plan.bins, columns)
-    if not spans or not rows:
-        return np.zeros(shape)
-    row_of = {device: index for index, row in enumerate(rows) for device in row.devices}
-    kept = [s for s in spans if s.device in row_of and s.t1 > plan.t0 and s.t0 < plan.t1]
-    if not kept:
+    row_of = np.full(max([int(spans.device.max(initial=-1)), *(d for row in rows for d in row.devices)]) + 2, -1)
+    for index, row in enumerate(rows):
+        row_of[list(row.devices)] = index
+    row = row_of[spans.device]
+    kept = (row >= 0) & (spans.t1 > plan.t0) & (spans.t0 < plan.t1)
+    if not kept.any():
         return np.zeros(shape)
     # relative to the window, so that a float64 keeps its microseconds
-    start = (np.array([s.t0 for s in kept]) - plan.t0).clip(min=0.0) / plan.bin_s
-    end = ((np.array([s.t1 for s in kept]) - plan.t0) / plan.bin_s).clip(max=plan.bins)
-    base = np.array([row_of[s.device] * plan.bins * columns + column_index(s.kind, s.role, s.cause) for s in kept])
+    start = (spans.t0[kept] - plan.t0).clip(min=0.0) / plan.bin_s
+    end = ((spans.t1[kept] - plan.t0) / plan.bin_s).clip(max=plan.bins)
+    base = row[kept] * plan.bins * columns + spans.column[kept]
     first = np.minimum(np.floor(start).astype(np.int64), plan.bins - 1)
     last = np.clip(np.ceil(end).astype(np.int64), first + 1, plan.bins)
     pieces = last - first
-    owner = np.repeat(np.arange(len(kept)), pieces)
+    owner = np.repeat(np.arange(len(base)), pieces)
     offset = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     bins = first[owner] + offset
     overlap = np.minimum(end[owner], bins + 1) - np.maximum(start[owner], bins)
@@ -230,22 +266,45 @@ def bin_spans(spans: Sequence[Span], rows: Sequence[Row], plan: Plan) -> np.ndar
 
 
 def bin_rollups(bins: np.ndarray, ms: np.ndarray, rows: Sequence[Row], plan: Plan) -> np.ndarray:
-    """float64 [rows, bins, COLUMNS]: exact seconds, from rollup bins int64 [n] and ms [n, devices, COLUMNS].
+    """float64 [rows, bins, COLUMNS]: exact seconds. bins: int64 [n], ascending; ms: whole, [n, devices, COLUMNS].
 
     Raises ValueError when a drawn bin does not hold whole rollup bins.
     """
+    return bin_folded(bins, fold(ms, [row.devices for row in rows]), plan)
+
+
+def bin_folded(bins: np.ndarray, ms: np.ndarray, plan: Plan) -> np.ndarray:
+    """The same of milliseconds that are added up by row: int32 [n, rows, COLUMNS]."""
     if plan.resolution_s is None or (plan.bin_s / plan.resolution_s) % 1:
         raise ValueError(f"bins of {plan.bin_s} s do not hold whole rollup bins of {plan.resolution_s} s")
-    result = np.zeros((len(rows), plan.bins, len(COLUMNS)))
-    target = bins // round(plan.bin_s / plan.resolution_s) - plan.first
-    inside = (target >= 0) & (target < plan.bins)
-    if not inside.any():
+    per_bin = round(plan.bin_s / plan.resolution_s)
+    at = bins - plan.first * per_bin
+    inside = (at >= 0) & (at < plan.bins * per_bin)
+    every = np.zeros((plan.bins * per_bin, *ms.shape[1:]), ms.dtype)
+    every[at[inside]] = ms if inside.all() else ms[inside]
+    drawn = every if per_bin == 1 else every.reshape(plan.bins, per_bin, *ms.shape[1:]).sum(axis=1, dtype=np.int64)
+    return np.ascontiguousarray(drawn.transpose(1, 0, 2)) / 1000.0
+
+
+def fold(ms: np.ndarray, groups: Sequence[Sequence[int]]) -> np.ndarray:
+    """int32 [n, groups, COLUMNS]: milliseconds [n, devices, COLUMNS] added up by group of devices.
+
+    A device that the bins do not have adds nothing. An int32 holds a minute of 35,000 devices.
+    """
+    known = [[device for device in group if device < ms.shape[1]] for group in groups]
+    shown = [index for index, devices in enumerate(known) if devices]
+    result = np.zeros((len(ms), len(groups), len(COLUMNS)), np.int32)
+    if not shown or not len(ms):
         return result
-    target, ms = target[inside], ms[inside]
-    for index, row in enumerate(rows):
-        known = [d for d in row.devices if d < ms.shape[1]]
-        if known:
-            np.add.at(result[index], target, ms[:, known].sum(axis=1) / 1000.0)
+    if all(len(known[index]) == 1 for index in shown):
+        order = [known[index][0] for index in shown]
+        result[:, shown] = ms if order == list(range(ms.shape[1])) else ms[:, order]
+        return result
+    for index in shown:
+        devices = known[index]
+        together = devices[-1] - devices[0] + 1 == len(devices)
+        picked = ms[:, devices[0] : devices[-1] + 1] if together else ms[:, devices]
+        np.sum(picked, axis=1, dtype=np.int32, out=result[:, index])
     return result
 
 

@@ -1,4 +1,4 @@
-"""The head of a page: who looks and what they may do, title, run picker, status, heartbeat, a link to be copied."""
+"""The head of a page: help, who looks and what they may do, title, run picker, status, heartbeat, a link to copy."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import sign_in
+from app import help_view, sign_in
 from app.access import Setting, access, nobody_may, setting
 from app.clock import PageClock, duration
+from app.glossary import brief_of, help_of
 from app.markup import literal
 from app.modelled import EMULATED, explained, is_emulated, pace_of
 from app.runs_table import live_first
@@ -30,6 +31,7 @@ WHO_STYLE = """
 [data-testid="stLayoutWrapper"]:has(> .st-key-who) {
   position: fixed; top: .8rem; right: 3.6rem; width: auto; z-index: 999991;
 }
+.st-key-who { align-items: center; }
 .st-key-who button { min-height: 2rem; padding: .1rem .6rem; }
 .st-key-who button:is(:hover, :focus, :active, [aria-expanded="true"]) { color: var(--st-link-color); }
 .st-key-who button p { max-width: 15rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -54,6 +56,21 @@ export default function({ parentElement }) {
   parentElement.append(button);
 }
 """
+
+# the one thing that is read out by itself: a state that changed, never a number that ticks
+_SAY = """
+export default function({ parentElement, data }) {
+  let said = parentElement.querySelector("[role=status]");
+  if (!said) {
+    said = document.createElement("span");
+    said.setAttribute("role", "status");
+    said.style.cssText = "position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);";
+    parentElement.append(said);
+  }
+  if (said.textContent !== data.text) said.textContent = data.text;
+}
+"""
+_say = st.components.v2.component("bidirl_say", js=_SAY, isolate_styles=False)
 _copy_link = st.components.v2.component("bidirl_copy_link", js=_COPY, isolate_styles=False)
 
 
@@ -61,7 +78,8 @@ def who_looks() -> None:
     """Who the visitor is and what they may do, with signing in and out behind it; and why nobody may command."""
     found = access()
     st.html(f"<style>{WHO_STYLE}</style>")
-    with st.container(key="who", width="content"):
+    with st.container(key="who", width="content", horizontal=True, gap="small"):
+        help_view.button()
         role, icon = ("operator", "verified_user") if found.may_command else ("viewer", "visibility")
         label = f"{literal(found.who)} · {role}" if found.who else role.capitalize()
         with st.popover(label, icon=symbol(icon), type="tertiary", key="who_popover"):
@@ -122,14 +140,16 @@ def status_line(
             st.badge(run.kind.upper(), icon=symbol("science"), color="violet")
         if deterministic:
             st.badge("deterministic", icon=symbol("fingerprint"), color="gray", help=DETERMINISTIC)
-        st.markdown(" · ".join(facts(run, left_s)), width="content")
+        told = brief_of("steps_done", "time_left", "arm", "partition", "staleness")
+        st.markdown(" · ".join(facts(run, left_s)), width="content", help=told)
         if engine is not None and engine.beat_at is not None:
             age = max(0.0, now - engine.beat_at)
-            st.caption(
-                f"{symbol('favorite')} heartbeat {duration(age) if age >= 1 else 'under 1 s'} ago", width="content"
-            )
+            beat = f"{symbol('favorite')} heartbeat {duration(age) if age >= 1 else 'under 1 s'} ago"
+            st.caption(beat, width="content", help=help_of("heartbeat_age"))
         with st.container(key="copy_link", width="content"):
             _copy_link(key="copy_link_button", width="content")
+        with st.container(key="said_state", width="content"):
+            _say(key=f"said_state:{run.run_id}", data={"text": f"{run.name}: {status.word}"}, width="content")
 
 
 def facts(run: RunRow, left_s: float | None) -> list[str]:

@@ -10,9 +10,23 @@ from app.command_words import History
 from app.figures.bubbles import ROWS_PX, bubble_heatmap, causes, lost_time
 from app.figures.command_marks import fewest_lanes, on_steps, on_time, stamp
 from app.figures.learning import NAMES, PANEL_PX, learning, step_span
+from app.glossary import brief_of, helps_of
 from app.key_figures import Sums, idle_fraction, idle_seconds, total
 from app.live_chart import Chart, chart, kept_chart, live_chart
 from app.live_frame import IDLE, Bubbles, Frame
+
+LEARNING_TERMS = (
+    "reward",
+    "held_out_accuracy",
+    "control_accuracy",
+    "response_length",
+    "loss",
+    "mismatch_kl",
+    "mean_lag",
+    "largest_lag",
+    "lag_cap",
+)
+"""What the learning panels show."""
 
 
 def heatmap(frame: Frame, commands: History, clock: PageClock) -> None:
@@ -23,7 +37,8 @@ def heatmap(frame: Frame, commands: History, clock: PageClock) -> None:
         st.caption("Begins with the first rollout.")
         return
     st.markdown(
-        f"**Bubble heatmap** · idle share of each row and {duration(bubbles.plan.bin_s)}, whole run{frame.pace.badge}"
+        f"**Bubble heatmap** · idle share of each row and {duration(bubbles.plan.bin_s)}, whole run{frame.pace.badge}",
+        help=helps_of("row_idle_share", "known_time"),
     )
     key = f"bubbles:{frame.run.run_id}"
     kept = (bubbles.read_at, frame.live, stamp(commands))
@@ -62,7 +77,7 @@ def lost(frame: Frame) -> None:
     sums = pace.sums(total(frame.whole))
     share = idle_fraction(sums)
     told = "–" if share is None else f"{device_time(idle_seconds(sums))} idle{pace.unit}, {share:.1%}"
-    st.markdown(f"**Lost time by cause** · {told}{pace.badge}")
+    st.markdown(f"**Lost time by cause** · {told}{pace.badge}", help=helps_of("lost_by_cause", "overhead"))
     if not lost_time(sums) or frame.bubbles is None:
         st.caption("Counted from the first rollout on." if share is None else "Nothing was lost yet.")
         return
@@ -90,8 +105,8 @@ def _causes(frame: Frame, sums: Sums) -> Chart:
 
 def how_it_learns(frame: Frame, commands: History, clock: PageClock) -> None:
     """Six panels with the commands that were applied; a run without a step says what is missing."""
+    st.markdown("**Learning** · over the step", help=brief_of(*LEARNING_TERMS))
     if not frame.steps and not frame.evals:
-        st.markdown("**Learning**")
         st.caption("Charts begin with the first step.")
         return
     key = f"learning:{frame.run.run_id}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.clock import count, device_time
+from app.glossary import plain_of
 from app.modelled import EMULATED, Pace, pace_of
 from planner.policy.bound import Bound
 from planner.throughput import throughput
@@ -65,10 +66,9 @@ class Number:
 def total(per_device: Mapping[int, Sums], devices: Iterable[int] | None = None) -> dict[str, float]:
     """Column -> seconds, summed over `devices` (all when None)."""
     result: dict[str, float] = {}
-    for device, sums in per_device.items():
-        if devices is None or device in devices:
-            for column, seconds in sums.items():
-                result[column] = result.get(column, 0.0) + seconds
+    for device in per_device if devices is None else devices:
+        for column, seconds in per_device.get(device, {}).items():
+            result[column] = result.get(column, 0.0) + seconds
     return result
 
 
@@ -176,7 +176,7 @@ def _busy(recent: Sums, whole: Sums, over_time: tuple[float, ...]) -> Number:
         value=DASH if now is None else f"{(1 - now) * 100:.1f} %",
         note=note,
         tone=tone,
-        help="Device time that was not idle over all known device time of the last 5 minutes, or since training began.",
+        help=f"{plain_of('busy_now')}\nBelow it: {plain_of('busy_change')}",
         exact=None if now is None else 1 - now,
         spark=over_time,
     )
@@ -190,13 +190,12 @@ def _idle(whole: Sums, pace: Pace) -> Number:
         value=DASH if share is None else device_time(lost_s),
         note="" if share is None else f"{share * 100:.1f} % of the run",
         exact=None if share is None else lost_s,
-        help="Idle device time since the first rollout could start; start-up and warm start do not count."
-        + _reckoned(pace),
+        help=plain_of("idle_so_far") + _reckoned(pace),
     )
 
 
 def _reckoned(pace: Pace) -> str:
-    return f" In the time of the devices that are stood for: {pace.second}." if pace.emulated else ""
+    return f"\nIn the time of the devices that are stood for: {pace.second}." if pace.emulated else ""
 
 
 def _tokens(steps: Sequence[StepRow], staleness: float, pace: Pace) -> Number:
@@ -214,8 +213,7 @@ def _tokens(steps: Sequence[StepRow], staleness: float, pace: Pace) -> Number:
         value=DASH if rate is None else count(rate),
         note=note,
         tone=tone,
-        help="Prompt and response tokens of consumed steps over their time, the first and last steps of the pipeline "
-        "left out." + _reckoned(pace),
+        help=plain_of("tokens_per_s") + _reckoned(pace),
         exact=rate,
         spark=rates,
     )
@@ -235,8 +233,7 @@ def _lag(run: RunRow, steps: Sequence[StepRow]) -> Number:
         value=f"{shown} / {DASH if cap is None else cap}",
         note="over the cap" if over else "at the cap" if at_cap else "below the cap" if lag is not None and cap else "",
         tone="bad" if over else "off",
-        help=f"Versions that the 95th percentile of the groups was late in the last {RECENT_STEPS} steps; the cap is "
-        "the staleness, rounded up.",
+        help=plain_of("lag_p95"),
         exact=lag,
         spark=tuple(sum(k * n for k, n in s.lag.items()) / max(1, sum(s.lag.values())) for s in last if s.lag),
     )
@@ -254,6 +251,5 @@ def _buffer(run: RunRow, prompts_per_step: int | None) -> Number:
         value=f"{DASH if filled is None else filled} / {DASH if room is None else room}",
         exact=filled,
         note="" if run.in_flight_groups is None else f"{run.in_flight_groups} in flight",
-        help="Finished groups that wait for the trainer, of those that the staleness allows: one step and the start "
-        "allowance floor(s*B).",
+        help=f"{plain_of('buffer_groups')}\nIn flight: {plain_of('in_flight_groups')}",
     )

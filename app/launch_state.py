@@ -23,7 +23,11 @@ TYPED = "_launch_typed"
 SENT = "_launch_sent"
 IDEM = "_launch_idem"
 DRY = "_launch_dry"
+PLANS = "_launch_plans"
 EDITOR = "launch_yaml"
+
+KEPT_PLANS = 16
+"""Jobs of plans that a session keeps for the address of this page."""
 
 
 def text() -> str:
@@ -107,6 +111,15 @@ def preset_chosen(key: str) -> None:
         load(chosen)
 
 
+def keep_plan(name: str, text: str, base_dir: str | None) -> None:
+    """Keep the job of a plan, which `?plan=NAME` then starts from in this session."""
+    kept: dict[str, Source] = st.session_state.setdefault(PLANS, {})
+    kept.pop(name, None)
+    kept[name] = Source(key=f"plan:{name}", text=text, base_dir=base_dir)
+    while len(kept) > KEPT_PLANS:
+        del kept[next(iter(kept))]
+
+
 def _shown(field: Field, typed: str) -> str:
     """A choice always has a value."""
     return (typed or job_form.default_text(field.path)) if field.choices else typed
@@ -118,7 +131,16 @@ def _asked() -> Source | None:
     for name in ("resume", "clone"):
         if name in params:
             return _from_run(params[name], name)
+    if "plan" in params:
+        return _from_plan(params["plan"])
     return preset(params["preset"]) if "preset" in params else None
+
+
+def _from_plan(name: str) -> Source | None:
+    kept: dict[str, Source] = st.session_state.get(PLANS, {})
+    if name not in kept:
+        st.warning(f"This session has made no plan `{name.replace('`', '')}`; this is another job.")
+    return kept.get(name)
 
 
 def _from_run(run_id: str, how: str) -> Source | None:

@@ -10,6 +10,7 @@ import streamlit as st
 
 from app import job_form, launch_state, session, states
 from app.access import NotAllowed
+from app.glossary import field_help
 from app.job_form import Checked, Field, Section
 from app.markup import literal
 from app.modelled import LEARNS_NOTHING
@@ -110,6 +111,7 @@ def _field(field: Field, checked: Checked, *, disabled: bool) -> None:
     key = launch_state.widget_key(field.path)
     on_change = launch_state.field_changed
     changed: dict[str, Any] = {"key": key, "on_change": on_change, "args": (field.path,), "disabled": disabled}
+    changed["help"] = field_help(field.path)
     if field.choices:
         current = str(st.session_state.get(key) or "")
         options = list(field.choices) if current in field.choices else [*field.choices, current]

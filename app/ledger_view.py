@@ -6,6 +6,7 @@ import streamlit as st
 
 from app.attention import ledger_problems
 from app.clock import PageClock
+from app.glossary import helps_of
 from app.live_frame import Frame
 from app.session import data_dir
 from app.status import symbol
@@ -32,6 +33,7 @@ def ledger(frame: Frame | None, clock: PageClock) -> None:
             st.error(f"**Ledger check failed** · {'; '.join(problems)}{mark}", icon=symbol("rule"))
         else:
             st.success(f"**Ledger check passed** · {_figures(checked)}{mark}", icon=symbol("fact_check"))
+        st.caption("What is checked", help=helps_of("ledger_gap", "cpu_over_busy", "cpu_over_idle"))
 
 
 def _figures(checked: dict[str, object]) -> str:

@@ -4,14 +4,14 @@ fails. Reads only what is new or visible; it draws nothing and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from app import detail
 from app.binned import binned
-from app.key_figures import RECENT_S, Sums
+from app.device_time import Settled, recently, since_training, with_open
+from app.key_figures import RECENT_S
 from app.lending import Lending, read_lending
 from app.modelled import Pace, is_emulated, pace_of
 from storage.liveness import effective_state, is_silent
@@ -25,14 +25,8 @@ VIEWPORT_MARGIN = 0.5
 HEATMAP_BINS = 120
 """A cell of the bubble heatmap is wide enough to point at."""
 
-BUBBLES_EVERY_S = 3.0
-"""Seconds between two readings of the whole run."""
-
-EXACT_DEVICES = 64
-"""More devices than this make a hundred thousand spans in the last minutes: their sums are right to a millisecond."""
-
-READ_TRIES = 3
-"""A device changes what it does a few times a second, and one frame reads in milliseconds."""
+BUBBLES_EVERY_S, BUBBLES_PART = 3.0, 0.2
+"""The whole run is read again after so many seconds, or after this part of a cell of the heatmap if that is longer."""
 
 LATE_S = 8.0
 """Workers report about every second; telemetry this old while the engine beats is late."""
@@ -66,6 +60,11 @@ class Bubbles:
     seconds: np.ndarray
     """float64 [rows, bins, COLUMNS]."""
 
+    @property
+    def stale_at(self) -> float:
+        """When it is read again, unix seconds."""
+        return self.read_at + max(BUBBLES_EVERY_S, self.plan.bin_s * BUBBLES_PART)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Frame:
@@ -95,6 +94,8 @@ class Frame:
     """Per device, column -> seconds of the last minutes."""
     whole: dict[int, dict[str, float]]
     """Per device, column -> seconds since the first rollout could start."""
+    settled: Settled | None
+    """The part of `whole` that is not read again."""
     window: tuple[float, float]
     """Window of the timeline when it is not zoomed, unix seconds."""
     rows: list[detail.Row]
@@ -137,12 +138,9 @@ def read_frame(reader: TelemetryReader, run: RunRow, view: View, *, now: float, 
 
     Raises what the reader raises.
     """
-    for _ in range(READ_TRIES):
-        frame = _read_once(reader, run, view, now, last)
-        # a span that closed between two queries would be counted open and closed
-        if _beginnings(frame.device_states) == _beginnings(_open_states(reader, run)):
-            break
-    return frame
+    # of one moment: a span that closed between two queries would be counted open and closed
+    with reader.one_moment():
+        return _read(reader, run, view, now, last)
 
 
 def _open_states(reader: TelemetryReader, run: RunRow) -> list[DeviceState]:
@@ -150,11 +148,7 @@ def _open_states(reader: TelemetryReader, run: RunRow) -> list[DeviceState]:
     return [] if run.state in TERMINAL else reader.device_states(run.run_id)
 
 
-def _beginnings(states: list[DeviceState]) -> list[tuple[int, float]]:
-    return [(s.device, s.since) for s in states]
-
-
-def _read_once(reader: TelemetryReader, run: RunRow, view: View, now: float, last: Frame | None) -> Frame:
+def _read(reader: TelemetryReader, run: RunRow, view: View, now: float, last: Frame | None) -> Frame:
     engine = reader.engine()
     state = effective_state(
         run.state, engine.beat_at if engine else None, now, run.engine_id, engine.engine_id if engine else None
@@ -166,16 +160,16 @@ def _read_once(reader: TelemetryReader, run: RunRow, view: View, now: float, las
     end = _end(run, state, now, as_of)
     whole: dict[int, dict[str, float]] = {}
     recent: dict[int, dict[str, float]] = {}
+    settled = last.settled if last is not None and last.run.run_id == run.run_id else None
     # a run that is over is measured until its last step, as its result is
     until = run.measured_until if run.state in TERMINAL and run.measured_until else end
     if run.training_at is not None and until > run.training_at:
-        over = run.state in TERMINAL
-        whole = _kind_seconds(reader, run.run_id, states, run.training_at, until, quick=not over)
-        recent_from = max(run.training_at, until - RECENT_S)
+        settled, closed = since_training(reader, run, states, until, settled)
+        whole = with_open(closed, states, run.training_at, until)
         recent = whole
-        if recent_from > run.training_at:
-            many = len(devices) > EXACT_DEVICES
-            recent = _kind_seconds(reader, run.run_id, states, recent_from, until, quick=many)
+        if until - RECENT_S > run.training_at:
+            recent_from, closed = recently(reader, run, until)
+            recent = with_open(closed, states, recent_from, until)
     window = (end - view.window_s if view.window_s else _begin(run, end), end)
     rows = detail.chart_rows(devices, opened=view.opened, emulated=is_emulated(run))
     plan, seconds = binned(reader, run.run_id, rows, _read_window(window, view), states, end)
@@ -192,6 +186,7 @@ def _read_once(reader: TelemetryReader, run: RunRow, view: View, now: float, las
         evals=reader.evals(run.run_id),
         recent=recent,
         whole=whole,
+        settled=settled,
         window=window,
         rows=rows,
         plan=plan,
@@ -212,7 +207,7 @@ def _bubbles(
 ) -> Bubbles | None:
     """The last one again while it is young: over a whole run a second more changes nothing that one could see."""
     kept = last.bubbles if last is not None and last.run.run_id == run.run_id else None
-    if kept is not None and kept.rows == rows and now - kept.read_at < BUBBLES_EVERY_S and run.state not in TERMINAL:
+    if kept is not None and kept.rows == rows and run.state not in TERMINAL and now < kept.stale_at:
         return kept
     if run.training_at is None or until <= run.training_at:
         return None
@@ -258,27 +253,3 @@ def _read_window(window: tuple[float, float], view: View) -> tuple[float, float]
     low, high = view.viewport
     margin = max(high - low, 1e-3) * VIEWPORT_MARGIN
     return low - margin, high + margin
-
-
-def _kind_seconds(
-    reader: TelemetryReader, run_id: str, states: list[DeviceState], t0: float, t1: float, *, quick: bool = False
-) -> dict[int, dict[str, float]]:
-    """Sums of [t0, t1), exact or (quick) right to a millisecond a column.
-
-    Open spans are included as far as their workers confirmed them.
-    """
-    opened: dict[int, dict[str, float]] = {}
-    for span in detail.open_spans(run_id, states, t1):
-        seconds = span.t1 - max(span.t0, t0)
-        if seconds > 0:
-            opened[span.device] = {span.column: seconds}
-    return _added(reader.kind_seconds(run_id, t0, t1, quick=quick), opened)
-
-
-def _added(a: Mapping[int, Sums], b: Mapping[int, Sums]) -> dict[int, dict[str, float]]:
-    result = {device: dict(sums) for device, sums in a.items()}
-    for device, sums in b.items():
-        mine = result.setdefault(device, {})
-        for column, seconds in sums.items():
-            mine[column] = mine.get(column, 0.0) + seconds
-    return result

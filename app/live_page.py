@@ -19,6 +19,7 @@ from app import (
     states,
 )
 from app.command_words import History
+from app.glossary import helps_of
 from app.key_figures import seconds_left
 from app.ledger_view import ledger, logs
 from app.live_frame import Frame, View, read_frame, refreshed
@@ -40,6 +41,9 @@ COMMAND_EVERY_S = 0.5
 
 OTHERS_EVERY_S = 4.0
 """Commands of other people and of the command line."""
+
+LOWER_EVERY_S, LOWER_EVERY = 3.0, 2
+"""What is below the timeline is drawn again after so many seconds, and so many refreshes of the timeline, at least."""
 
 WAITING_EVERY_S = 2.0
 """How soon an empty page notices that there is something to show."""
@@ -92,26 +96,24 @@ def read(run_id: str) -> tuple[Frame | None, StorageError | None]:
 
 def mailbox(run_id: str) -> list[Command]:
     """The run's commands, and none when the mailbox cannot be read: the panel says so where it sends."""
+    slot = f"_commands:{run_id}"
     try:
-        return control_view.commands_of(run_id)
+        st.session_state[slot] = control_view.commands_of(run_id)
     except StorageError as error:
         st.error(f"Commands cannot be read: {error}", icon=symbol("database_off"))
-        return []
+        st.session_state[slot] = []
+    return list(st.session_state[slot])
 
 
-def history(run_id: str, commands: list[Command] | None = None) -> History:
-    """What the run's commands changed, from what to what; nothing before the first frame."""
+def history(run_id: str) -> History:
+    """What the run's commands, as they were read last, changed, from what to what; nothing before the first frame."""
     kept: tuple[Frame, View] | None = st.session_state.get(f"_frame:{run_id}")
-    if kept is None:
-        return History()
-    try:
-        return control_view.history_of(kept[0].run, control_view.commands_of(run_id) if commands is None else commands)
-    except StorageError:
-        return History()  # the panel of commands says so
+    commands = st.session_state.get(f"_commands:{run_id}", [])
+    return History() if kept is None else control_view.history_of(kept[0].run, commands)
 
 
 def now_part(run_id: str, drawn_state: str) -> None:
-    """Status, banners, numbers, timeline, attention and decisions: what changes every second."""
+    """Status, banners, numbers, timeline and attention: what changes every second."""
     frame, problem = read(run_id)
     commands = history(run_id)
     # containers that are always there: what is above a chart may come and go without the chart being made anew
@@ -135,21 +137,41 @@ def now_part(run_id: str, drawn_state: str) -> None:
         timeline_card(frame, commands)
     with right, st.container(border=True, height="stretch", key="attention"):
         live_view.attention_cards(frame, session.page_clock())
+
+
+def lower_part(run_id: str, drawn_open: bool) -> None:
+    """What changes more slowly, in one part: each run of a part costs the browser a look at the whole page."""
+    kept: tuple[Frame, View] | None = st.session_state.get(f"_frame:{run_id}")
+    if kept is None:
+        return
+    frame, commands = kept[0], mailbox(run_id)
+    if control_view.any_open(commands) != drawn_open:
+        st.rerun()
+    changes, clock = history(run_id), session.page_clock()
     # across the page, for its reasons are sentences
     with st.container(border=True, key="decisions"):
-        decisions_view.decisions(frame, session.page_clock())
+        decisions_view.decisions(frame, clock)
     left, right = st.columns([5, 2], gap="small")
     with left, st.container(border=True, height="stretch", key="bubbles"):
-        history_view.heatmap(frame, commands, session.page_clock())
+        history_view.heatmap(frame, changes, clock)
     with right, st.container(border=True, height="stretch", key="lost_time"):
         history_view.lost(frame)
+    left, right = st.columns([2, 3], gap="small")
+    with left, st.container(border=True, height="stretch", key="control"):
+        control_view.control_panel(frame.run, steerable_state(frame), commands)
+    with right, st.container(border=True, height="stretch", key="commands"):
+        live_view.newest_commands(changes, clock)
+    if not is_emulated(frame.run):
+        with st.container(border=True, key="learning"):
+            history_view.how_it_learns(frame, changes, clock)
 
 
 def timeline_card(frame: Frame, commands: History) -> None:
     """The timeline with its window, or why there is none yet."""
     run_id = frame.run.run_id
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.markdown(f"**What every device is doing**{frame.pace.badge}", width="content")
+        told = f"**What every device is doing**{frame.pace.badge}"
+        st.markdown(told, width="content", help=helps_of("bin_width", "kind_seconds"))
         st.segmented_control(
             "Window",
             list(WINDOWS),
@@ -179,30 +201,6 @@ def all_rows_button(opened: str) -> None:
 def steerable_state(frame: Frame) -> str:
     """The state that buttons go by."""
     return control_view.steerable(frame.run, frame.state, frame.engine, silent=frame.engine_silent)
-
-
-def control_part(run_id: str, drawn_open: bool) -> None:
-    """Controls and the log of commands."""
-    kept = st.session_state.get(f"_frame:{run_id}")
-    if kept is None:
-        return
-    frame: Frame = kept[0]
-    commands = mailbox(run_id)
-    if control_view.any_open(commands) != drawn_open:
-        st.rerun()
-    left, right = st.columns([2, 3], gap="small")
-    with left, st.container(border=True, height="stretch", key="control"):
-        control_view.control_panel(frame.run, steerable_state(frame), commands)
-    with right, st.container(border=True, height="stretch", key="commands"):
-        live_view.newest_commands(history(run_id, commands), session.page_clock())
-
-
-def learning_part(run_id: str) -> None:
-    """Reward, accuracy and the rest over steps."""
-    kept = st.session_state.get(f"_frame:{run_id}")
-    if kept is not None:
-        with st.container(border=True, key="learning"):
-            history_view.how_it_learns(kept[0], history(run_id), session.page_clock())
 
 
 def samples_part(run: RunRow) -> None:
@@ -244,8 +242,17 @@ def control_interval(live: bool, waits: bool) -> float | None:
     return None if not live else COMMAND_EVERY_S if waits else OTHERS_EVERY_S
 
 
-def without_run(named: str | None, title: str = TITLE, question: str = QUESTION) -> None:
-    """No run to show: why, and what to do."""
+def lower_interval(interval: float | None, waits: bool) -> float | None:
+    """Of what is below the timeline, which is drawn every `interval` seconds, or None once the run is over."""
+    if interval is None:
+        return None
+    return COMMAND_EVERY_S if waits else max(LOWER_EVERY_S, LOWER_EVERY * interval)
+
+
+def without_run(
+    named: str | None, title: str = TITLE, question: str = QUESTION, *, here: str = session.LIVE_PAGE
+) -> None:
+    """No run to show: why, and what to do. here: the page that is shown, where links to other runs stay."""
     drawn = condition()
     try:
         with TelemetryReader(session.data_dir().telemetry_db) as reader:
@@ -260,7 +267,7 @@ def without_run(named: str | None, title: str = TITLE, question: str = QUESTION)
         header.title_and_picker(title, question, runs, None, session.page_clock())
         if named is not None:
             states.unknown_run(
-                named, [(run, state_of(run, engine, session.now())) for run in runs], session.page_clock()
+                named, [(run, state_of(run, engine, session.now())) for run in runs], session.page_clock(), page=here
             )
         else:
             states.no_runs(session.data_dir().root)
@@ -297,14 +304,13 @@ def page() -> None:
     frame, _ = read(run.run_id)
     live = frame is None or run.state not in TERMINAL
     interval = detail.refresh_interval_s(devices) if live else None
-    every(interval, now_part, run.run_id, frame.state if frame else run.state)
     waits = control_view.any_open(mailbox(run.run_id))
-    every(control_interval(live, waits), control_part, run.run_id, waits)
+    every(interval, now_part, run.run_id, frame.state if frame else run.state)
+    every(lower_interval(interval, waits), lower_part, run.run_id, waits)
     if is_emulated(run):
         with st.container(key="learns_nothing"):
             st.caption(LEARNS_NOTHING)
     else:
-        every(LEARNING_EVERY_S if live else None, learning_part, run.run_id)
         with st.expander("Samples: prompts, answers and rewards", icon=symbol("forum"), expanded=True, key="samples"):
             every(None, samples_part, run)
     ledger(frame, session.page_clock())

@@ -15,6 +15,7 @@ from app.command_words import History, told
 from app.figures.command_marks import MAX_COMMANDS, command_marks, on_time
 from app.figures.lease_marks import lease_marks
 from app.figures.timeline import ROWS_PX, timeline
+from app.glossary import brief_of, helps_of
 from app.key_figures import busy_over_time, five_numbers, total
 from app.lending import MAX_LEASE_MARKS
 from app.live_chart import chart, live_chart, number_cards
@@ -127,7 +128,8 @@ def _summary(frame: Frame) -> str:
 
 def _table(frame: Frame) -> dict[str, list[object]]:
     """Seconds of each kind and row in the last minutes, exact."""
-    used = [c for c in COLUMNS if any(sums.get(c, 0.0) > 0 for sums in frame.recent.values())]
+    known = total(frame.recent)
+    used = [c for c in COLUMNS if known.get(c, 0.0) > 0]
     rows: list[object] = []
     for row in frame.rows:
         sums = total(frame.recent, row.devices)
@@ -184,7 +186,8 @@ def attention_cards(frame: Frame, clock: PageClock) -> None:
         outcomes=frame.lending.outcomes,
         clock=clock,
     )
-    st.markdown(f"**Needs attention** · {len(cards)}{frame.pace.badge}")
+    shown = f"**Needs attention** · {len(cards)}{frame.pace.badge}"
+    st.markdown(shown, help=brief_of("no_signal_groups", "capped_share", "excluded_groups"))
     for card in cards:
         with st.container(key=f"attention_{card.key}"):
             _card(card)
@@ -194,7 +197,8 @@ def attention_cards(frame: Frame, clock: PageClock) -> None:
     if frame.engine is not None:
         lag = frame.engine.flush_lag_s
         behind = f"telemetry lag {duration(lag)} · " if lag is not None else ""
-        st.caption(f"{behind}{frame.engine.spans_dropped or 0:,} dropped spans")
+        told = f"{behind}{frame.engine.spans_dropped or 0:,} dropped spans"
+        st.caption(told, help=helps_of("telemetry_lag", "dropped_spans"))
 
 
 def _card(card: Card) -> None:

@@ -18,8 +18,12 @@ if ROOT not in sys.path:
 
 PAGES = (
     ("app_pages/live.py", "Live", ":material/monitoring:", True),
+    ("app_pages/timeline.py", "Timeline", ":material/view_timeline:", False),
     ("app_pages/control.py", "Control", ":material/tune:", False),
+    ("app_pages/decisions.py", "Decisions", ":material/rule:", False),
+    ("app_pages/learning.py", "Learning", ":material/school:", False),
     ("app_pages/runs.py", "Runs", ":material/history:", False),
+    ("app_pages/plan.py", "Plan", ":material/account_tree:", False),
     ("app_pages/launch.py", "Launch", ":material/rocket_launch:", False),
 )
 

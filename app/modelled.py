@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from storage.records import DecisionRow, LeaseOutcome, LeaseRow, RunRow
+from storage.records import DecisionRow, LeaseOutcome, LeaseRow, LeaseVerdict, RunRow
 
 EMULATED = "EMULATED"
 """How pages and exports label every figure of emulated devices."""
@@ -98,10 +98,27 @@ class Pace:
         return replace(decision, gain_s=self._maybe(decision.gain_s), cost_s=self._maybe(decision.cost_s))
 
     def outcome(self, outcome: LeaseOutcome) -> LeaseOutcome:
-        """What leases came to, with the modelled cost of switching."""
+        """What leases came to, with the modelled cost of switching, gain and regret."""
         if not self.emulated:
             return outcome
-        return replace(outcome, in_out_median_s=self._maybe(outcome.in_out_median_s))
+        return replace(
+            outcome,
+            in_out_median_s=self._maybe(outcome.in_out_median_s),
+            gain_s=self._maybe(outcome.gain_s),
+            regret_s=self._maybe(outcome.regret_s),
+        )
+
+    def verdict(self, verdict: LeaseVerdict) -> LeaseVerdict:
+        """The verdict with modelled costs and gains; its moment stays that of the wall clock."""
+        if not self.emulated:
+            return verdict
+        return replace(
+            verdict,
+            gain_s=self._maybe(verdict.gain_s),
+            cost_s=self._maybe(verdict.cost_s),
+            measured_gain_s=self.seconds(verdict.measured_gain_s),
+            regret_s=self.seconds(verdict.regret_s),
+        )
 
     def _maybe(self, wall_s: float | None) -> float | None:
         return None if wall_s is None else self.seconds(wall_s)

@@ -32,7 +32,7 @@ HELP = (
 
 SENT, IDEM, REFUSED = "_one_click_sent", "_one_click_idem", "_one_click_refused"
 
-POLL_S, QUIET_S = 0.5, 3.0
+POLL_S, QUIET_S = 0.5, 5.0
 """Seconds between two looks while a launch is on its way, and otherwise, for runs that others start."""
 
 SHOWN_RUNS = 4

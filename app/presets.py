@@ -21,7 +21,7 @@ class Source:
     """Where a launch starts from."""
 
     key: str
-    """preset:NAME, clone:RUN, resume:RUN or empty."""
+    """preset:NAME, clone:RUN, resume:RUN, plan:NAME or empty; of the Plan page also run:RUN."""
     text: str
     """Job file."""
     base_dir: str | None

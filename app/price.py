@@ -54,8 +54,6 @@ def read_price(data: DataDir) -> Price | None:
         return None
 
 
-def set_price(data: DataDir, price: Price | None, *, who: str) -> None:
-    """Keep a price, or none. The caller has asked `session.as_operator` who writes. Raises StorageError."""
-    value = None if price is None else {"amount": price.amount, "currency": price.currency.strip()}
-    with Mailbox(data.control_db) as mailbox:
-        mailbox.set_setting(SETTING, value, who=who)
+def as_setting(price: Price | None) -> dict[str, object] | None:
+    """What is kept under `SETTING`."""
+    return None if price is None else {"amount": price.amount, "currency": price.currency.strip()}

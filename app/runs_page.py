@@ -1,199 +1,314 @@
-"""Runs: what did past runs lose, and why? Every run of the data folder; open, clone, resume and delete them."""
+"""Runs: what did past runs lose, and why? A table of every run, what can be done with those chosen, and a comparison.
+
+    address (search, filters, chosen runs) -> read_listing -> filter -> table -> actions -> bench, comparison or losses
+
+The page is drawn again when a run came, went or moved on: a small part of it looks for that, and nothing else ticks.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
+from hashlib import sha256
 
 import streamlit as st
 
-from app import header, session, states
-from app.access import NotAllowed
-from app.control_view import commands_of
-from app.figures.bubbles import causes_by_run
-from app.live_chart import chart, live_chart
+from app import compare_view, header, runs_actions, runs_bench, runs_url, session, states
+from app.compare_rows import named
+from app.export_view import import_bundle
+from app.glossary import help_of
+from app.live_page import every
 from app.markup import literal
-from app.modelled import EMULATED, KEEPS_NOTHING, LEARNS_NOTHING, is_emulated, pace_of
-from app.palette import CAUSE_LABELS
-from app.runs_table import Figures, can_delete, can_resume, compared, figures_of, row, state_of
-from app.session import RUN_KEY
-from app.status import COMMAND_STATUS, OPEN_COMMANDS, symbol
+from app.modelled import EMULATED, LEARNS_NOTHING, is_emulated, pace_of
+from app.price import read_price
+from app.runs_filter import Offers, Wanted, offers, wanted_runs, words_of
+from app.runs_sums import Listing, read_listing, shared, with_marks
+from app.runs_table import NOTHING, Listed, table
+from app.status import symbol
 from storage.database import StorageError, TelemetryMissing
+from storage.liveness import is_silent
 from storage.reader import TelemetryReader
-from storage.records import Command, RunRow
-from storage.words import IDLE_CAUSES
 
-REFRESH_S = 3.0
-"""Past runs do not change, and a live one is watched on its own page."""
+TITLE, QUESTION = "Runs", "What did past runs lose, and why?"
 
-COMPARED_RUNS = 12
-"""Bars that fit without scrolling."""
+WATCH_EVERY_S = 3.0
+"""How soon the page notices that a run came, went or moved on; a live one is watched on its own page."""
 
-KEPT_FIGURES = 512
-"""Summed runs kept in memory; a run that is over is summed once."""
+WAITING_EVERY_S = 1.0
+"""The same while figures wait to be summed."""
+
+SHOWN_RUNS = 12
+"""Bars of lost time while nothing is chosen: what fits without scrolling."""
+
+DOTTED_RUNS = 300
+"""Dots of the scatter while nothing is chosen; the newest."""
+
+NAME_PX = 110
+"""Of names, which may have any length; a longer one is read in its cell."""
+
+TABLE_PX = 440
+FULL_TABLE = 11
+"""Runs that a table without scrolling holds."""
+
+FILTERS = ("q", "state", "kind", "arm", "tag", "comparison")
+"""Keys of the widgets, and names in the address."""
+
+_LISTING, _GENERATION, _WROTE = "_runs_listing", "_runs_generation", "_runs_wrote"
 
 
-@st.cache_data(max_entries=KEPT_FIGURES, show_spinner=False)
-def figures(path: str, run_id: str, state: str, steps: int | None, ended_at: float | None, _run: RunRow) -> Figures:
-    """Sums of a run, kept until the run moves on."""
-    with TelemetryReader(session.data_dir().telemetry_db) as reader:
-        return figures_of(reader, _run, session.now())
-
-
-def table() -> None:
-    """The runs, and what can be done with the chosen one."""
-    try:
-        with TelemetryReader(session.data_dir().telemetry_db) as reader:
-            engine, runs = reader.engine(), reader.runs(limit=500)
-        known = {run.run_id: state_of(run, engine, session.now()) for run in runs}
-        summed = [
-            figures(str(session.data_dir().telemetry_db), run.run_id, known[run.run_id], run.steps, run.ended_at, run)
-            for run in runs
-        ]
-    except TelemetryMissing as error:
-        states.no_database(error)
-        return
-    except StorageError as error:
-        states.storage_problem(error, kept_frame=False)
-        return
-    if not runs:
-        states.no_runs(session.data_dir().root)
-        return
-    if filtered := comparison_filter(runs):
-        kept = [i for i, run in enumerate(runs) if run.comparison == filtered]
-        runs, summed = [runs[i] for i in kept], [summed[i] for i in kept]
-    emulated = any(map(is_emulated, runs))
-    rows = [row(run, known[run.run_id], f, session.page_clock()) for run, f in zip(runs, summed, strict=True)]
-    chosen = st.dataframe(
-        rows,
-        hide_index=True,
-        on_select="rerun",
-        selection_mode="single-row",
-        # what is chosen is a row's number, which means another run among other rows
-        key=f"runs_table:{filtered}" if filtered else "runs_table",
-        height="content" if len(rows) <= 14 else 530,
-        column_config={
-            "run": st.column_config.TextColumn(pinned=True),
-            "staleness": st.column_config.NumberColumn(format="%.4g"),
-            "idle": st.column_config.ProgressColumn("idle %", min_value=0, max_value=100, format="%.1f"),
-            "lost device-h": st.column_config.NumberColumn(format="%.3f"),
-            "tokens/s": st.column_config.NumberColumn(format="%.0f"),
-            # without any there is nothing to tell
-            **({} if any(run.comparison for run in runs) else {"comparison": None}),
-            **({"reward": None} if all(map(is_emulated, runs)) else {}),
-            "reward": st.column_config.LineChartColumn("reward over steps", y_min=0, y_max=1),
-        },
+def filters(found: Offers, everything: int) -> Wanted:
+    """What is searched for; each widget is bound to its name in the address."""
+    with st.container(key="runs_filters"):
+        columns = st.columns([4, 2, 2, 2, 2, 3], gap="small", vertical_alignment="bottom")
+        with columns[0]:
+            query = st.text_input(
+                "Search",
+                key="q",
+                bind="query-params",
+                placeholder=f"in {everything:,} runs: name, id, tag, note, who, arm",
+                icon=symbol("search"),
+                help="Every word must be found, in whatever case.",
+            )
+        with columns[1]:
+            state = _several("State", found.states, "state")
+        with columns[2]:
+            kind = _several("Kind", found.kinds, "kind")
+        with columns[3]:
+            arm = _several("Arm", found.arms, "arm")
+        with columns[4]:
+            tag = _several("Tag", found.tags, "tag")
+        comparison = ""
+        if found.comparisons:
+            with columns[5]:
+                comparison = str(
+                    st.selectbox(
+                        "Comparison",
+                        ["", *found.comparisons],
+                        # the address has the label, so a label must not change with the runs
+                        format_func=lambda name: name or "all runs",
+                        key="comparison",
+                        bind="query-params",
+                    )
+                    or ""
+                )
+    return Wanted(
+        words=words_of(str(query or "")),
+        states=frozenset(state),
+        kinds=frozenset(kind),
+        arms=frozenset(arm),
+        tags=frozenset(tag),
+        comparison=comparison,
     )
-    if emulated:
+
+
+def _several(label: str, options: Sequence[str], key: str) -> list[str]:
+    chosen = st.multiselect(
+        label,
+        list(options),
+        key=key,
+        bind="query-params",
+        placeholder="all",
+        disabled=not options,
+    )
+    return [str(value) for value in chosen]
+
+
+def clear_filters() -> None:
+    """Forget every filter; a callback, since a bound widget can only be set before it is drawn."""
+    for key in FILTERS:
+        st.session_state[key] = "" if key in ("q", "comparison") else []
+
+
+def runs_table(shown: Sequence[Listed], chosen: runs_url.Chosen) -> None:
+    """The table. Its selection is by row, so another set of rows is another table that begins with what is chosen."""
+    ids = [each.run.run_id for each in shown]
+    if st.session_state.get(_WROTE) != chosen:
+        # chosen elsewhere: by the address, a button, or the way back of the browser
+        st.session_state[_GENERATION] = st.session_state.get(_GENERATION, 0) + 1
+        st.session_state[_WROTE] = chosen
+    digest = sha256("\n".join(ids).encode()).hexdigest()[:12]
+    key = f"runs_rows:{digest}:{st.session_state[_GENERATION]}"
+    emulated = [is_emulated(each.run) for each in shown]
+    hidden: dict[str, None] = {}
+    if not any(each.run.comparison for each in shown):
+        hidden["comparison"] = None
+    if all(emulated):
+        hidden["reward"] = None
+    for name, known in (("tags", any(each.tags for each in shown)), ("note", any(each.note for each in shown))):
+        if not known:
+            hidden[name] = None
+    with st.container(key="runs_table"):
+        picked = st.dataframe(
+            table(shown, session.page_clock()),
+            hide_index=True,
+            on_select="rerun",
+            selection_mode="multi-row",
+            selection_default={"selection": {"rows": [i for i, run_id in enumerate(ids) if run_id in chosen.ids]}},
+            key=key,
+            placeholder="–",
+            height="content" if len(shown) <= FULL_TABLE else TABLE_PX,
+            column_config={
+                "run": st.column_config.TextColumn(pinned=True, width="medium"),
+                "name": st.column_config.TextColumn(width=NAME_PX),
+                "staleness": st.column_config.NumberColumn(format="%.4g"),
+                "steps": st.column_config.NumberColumn(
+                    help="Steps behind its weights, those before a resume included."
+                ),
+                "of": st.column_config.NumberColumn("of", help="Steps that the job asks for."),
+                "idle": st.column_config.ProgressColumn(
+                    "idle %", min_value=0, max_value=100, format="%.1f", help=help_of("idle_share")
+                ),
+                "lost device-h": st.column_config.NumberColumn(format="%.3f", help=help_of("lost_hours")),
+                "tokens/s": st.column_config.NumberColumn(format="%.0f", help=help_of("tokens_per_s")),
+                "reward": st.column_config.LineChartColumn(
+                    "reward over steps", y_min=0, y_max=1, help=help_of("reward_over_steps")
+                ),
+                "tags": st.column_config.ListColumn("tags"),
+                **hidden,
+            },
+        )
+    rows = picked["selection"]["rows"]
+    now = chosen.shown_as(ids, [ids[i] for i in rows if i < len(ids)])
+    if now != chosen:
+        st.session_state[_WROTE] = now
+        runs_url.write(now)
+        st.rerun()
+
+
+def told_count(listing: Listing, shown: Sequence[Listed], wanted: Wanted) -> None:
+    """How many runs are shown of how many, what is still missing, and what emulated figures are."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="runs_count"):
+        total = len(listing.runs)
+        st.caption(f"{total:,} runs" if wanted.everything else f"{len(shown):,} of {total:,} runs", width="content")
+        if not wanted.everything:
+            st.button(
+                "Clear filters", icon=symbol("filter_alt_off"), type="tertiary", key="clear_filters",
+                on_click=clear_filters,
+            )  # fmt: skip
+        if listing.waiting:
+            st.caption(f"{listing.waiting:,} runs are still being summed.", width="content")
+        import_bundle()
+    if any(is_emulated(each.run) for each in shown):
         st.caption(
             f"{EMULATED} runs: tokens/s and lost device-h are modelled, those of the devices that are stood for. "
             f"{LEARNS_NOTHING}"
         )
-    picked = [i for i in chosen["selection"]["rows"] if i < len(runs)]
-    with st.container(border=True, key="run_actions"):
-        if not picked:
-            st.caption("Choose a run to open, clone, resume or delete it.")
-        else:
-            run = runs[picked[0]]
-            actions(run, known[run.run_id])
-    lost(runs, summed)
 
 
-def comparison_filter(runs: list[RunRow]) -> str:
-    """The comparison whose runs are asked for, "" for all runs; asks only where there is one."""
-    counts = Counter(run.comparison for run in runs if run.comparison)
-    if not counts:
-        return ""
-    left, _ = st.columns([2, 3])
-    chosen = left.selectbox(
-        "Comparison",
-        ["", *counts],
-        format_func=lambda name: f"{name} · {counts[name]} runs" if name else "all runs",
-        key="runs_comparison",
-    )
-    return chosen or ""
+def chosen_runs(listing: Listing, shown: Sequence[Listed], chosen: runs_url.Chosen) -> list[Listed]:
+    """The chosen runs that are there, the baseline first; says which are not, and which the filters hide."""
+    by_id = {each.run.run_id: each for each in listing.runs}
+    gone = [run_id for run_id in chosen.ids if run_id not in by_id]
+    if gone:
+        with st.container(key="runs_gone"):
+            named_ids = ", ".join(literal(run_id) for run_id in gone[: states.LISTED_RUNS])
+            more = f" and {len(gone) - states.LISTED_RUNS} more" if len(gone) > states.LISTED_RUNS else ""
+            st.info(
+                f"**Not in this data folder** · {named_ids}{more}. Deleted, or of another folder.",
+                icon=symbol("link_off"),
+            )
+            if st.button("Leave them out", key="runs_leave_out"):
+                runs_url.write(chosen.without(gone))
+                st.rerun()
+    found = [by_id[run_id] for run_id in chosen.ordered if run_id in by_id]
+    visible = {each.run.run_id for each in shown}
+    if hidden := sum(each.run.run_id not in visible for each in found):
+        st.caption(f"{hidden} of the {len(found)} chosen runs hidden by the filters.")
+    return found
 
 
-def bar_name(run: RunRow) -> str:
-    """How a run is called beside its bar."""
-    return f"{run.run_id} · {EMULATED}" if is_emulated(run) else run.run_id
-
-
-def lost(runs: list[RunRow], summed: list[Figures]) -> None:
-    """Lost time by cause of the newest runs that have any."""
-    measured = [(run, f.sums) for run, f in zip(runs, summed, strict=True) if f.idle is not None][:COMPARED_RUNS]
+def lost(shown: Sequence[Listed]) -> None:
+    """What the newest of the shown runs lost, and idle time against staleness, while nothing is compared."""
+    measured = [each for each in shown if each.figures is not None and each.figures.idle is not None][:SHOWN_RUNS]
     if not measured:
         return
-    with st.container(border=True, key="lost_by_run"):
-        st.markdown("**Lost device time by cause, per run**")
-        shown = chart(
-            causes_by_run([(bar_name(run), sums) for run, sums in measured]),
-            label=f"Lost device time by cause of {len(measured)} runs, in share of each run's device time",
-            table={
-                "columns": ["run", *(CAUSE_LABELS[cause] for cause in IDLE_CAUSES)],
-                "rows": [
-                    [bar_name(run), *(f"{sums.get(f'idle_{c}', 0.0) / sum(sums.values()):.2%}" for c in IDLE_CAUSES)]
-                    for run, sums in measured
-                ],
-            },
-            note="share of each run's device time since its first possible rollout",
-        )
-        live_chart(shown, key="lost_by_run_chart")
+    left, right = st.columns([5, 3], gap="small")
+    with left, st.container(border=True, height="stretch", key="lost_by_run"):
+        bars = []
+        for each in measured:
+            figures, pace = each.figures or NOTHING, pace_of(each.run)
+            device_s = None if figures.device_s is None else pace.seconds(figures.device_s)
+            bars.append((named(each.run.run_id, emulated=pace.emulated), figures, device_s))
+        badge = next((pace_of(each.run).badge for each in measured if is_emulated(each.run)), "")
+        compare_view.lost_chart(bars, read_price(session.data_dir()), badge=badge, key="lost_by_run_chart")
+    with right, st.container(border=True, height="stretch", key="staleness_by_run"):
+        dotted = shown[:DOTTED_RUNS]
+        badge = next((pace_of(each.run).badge for each in dotted if is_emulated(each.run)), "")
+        compare_view.staleness_chart(dotted, {}, badge=badge, key="staleness_by_run_chart")
 
 
-def actions(run: RunRow, state: str) -> None:
-    """Buttons for one run."""
-    cause = f" · {literal(run.error)}" if run.error else ""
-    badges = pace_of(run).badge + (f" :gray-badge[{literal(compared(run))}]" if run.comparison else "")
-    st.markdown(f"**{literal(run.name)}** · {literal(run.run_id)}{badges}{cause}")
-    allowed, lacks = session.may_command()
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if st.button("Open", type="primary", icon=symbol("monitoring"), key="run_open"):
-            st.switch_page(session.LIVE_PAGE, query_params={RUN_KEY: run.run_id})
-        if st.button("Clone", icon=symbol("content_copy"), key="run_clone"):
-            st.switch_page(session.LAUNCH_PAGE, query_params={"clone": run.run_id})
-        if st.button(
-            "Resume",
-            icon=symbol("resume"),
-            key="run_resume",
-            disabled=not allowed or not can_resume(state) or is_emulated(run),
-            help=KEEPS_NOTHING if is_emulated(run) else "Continues from the newest checkpoint, as a new run.",
-        ):
-            st.switch_page(session.LAUNCH_PAGE, query_params={"resume": run.run_id})
-        closed = not allowed or not can_delete(state)
-        with st.popover("Delete", icon=symbol("delete"), key="run_delete", disabled=closed):
-            st.markdown(f"Delete **{literal(run.run_id)}** with its telemetry and checkpoints? This cannot be undone.")
-            if st.button("Delete this run", type="primary", key="run_delete_confirm"):
-                delete(run)
-        if not allowed:
-            st.caption(literal(lacks))
-    asked = [c for c in read_commands(run.run_id) if c.kind == "delete"]
-    if asked:
-        status = COMMAND_STATUS[asked[0].state]
-        if asked[0].state in OPEN_COMMANDS:
-            st.info("Delete is sent and waits for the engine.", icon=symbol(status.icon))
-        elif asked[0].state != "applied":
-            st.warning(f"Delete was {status.word}. {literal(asked[0].answer or '')}", icon=symbol(status.icon))
+def watch(drawn: object, waiting: int) -> None:
+    """Draws the page again when a run came, went or moved on, or when figures wait to be summed."""
+    if waiting or stamp() != drawn:
+        st.rerun()
 
 
-def read_commands(run_id: str) -> list[Command]:
-    """Commands of a run, none when the mailbox cannot be read."""
+def stamp() -> object:
+    """What the page was drawn from; compared, to notice when that changes."""
     try:
-        return commands_of(run_id, limit=20)
-    except StorageError:
-        return []
+        with TelemetryReader(session.data_dir().telemetry_db) as reader:
+            engine = reader.engine()
+            # a run that goes on becomes an interrupted one by the silence of its engine
+            silent = is_silent(engine.beat_at if engine else None, session.now())
+            return silent, reader.list_stamp()
+    except StorageError as error:
+        return type(error).__name__, str(error)
 
 
-def delete(run: RunRow) -> None:
-    """Ask the engine to delete a run: only it writes telemetry."""
+def read(drawn: object) -> tuple[Listing | None, StorageError | None]:
+    """Every run, or the last good list and why it is not newer. drawn: while it is the same, only tags and notes can be
+    others."""
+    kept: tuple[object, Listing] | None = st.session_state.get(_LISTING)
+    data = session.data_dir()
     try:
-        session.send("delete", {}, run=run)
-    except (StorageError, NotAllowed) as error:
-        st.error(f"The command was not sent: {literal(str(error))}", icon=symbol("error"))
-        return
-    st.rerun()
+        if kept is not None and kept[0] == (data.root, drawn) and not kept[1].waiting:
+            listing = with_marks(kept[1], data)
+        else:
+            listing = read_listing(data, shared(), session.now())
+    except StorageError as error:
+        return kept[1] if kept else None, error
+    st.session_state[_LISTING] = ((data.root, drawn), listing)
+    return listing, None
 
 
 def page() -> None:
     """The whole page."""
-    header.title_and_picker("Runs", "What did past runs lose, and why?", [], None, session.page_clock())
-    st.fragment(table, run_every=REFRESH_S)()
+    header.title_and_picker(TITLE, QUESTION, [], None, session.page_clock())
+    drawn = stamp()
+    listing, problem = read(drawn)
+    watched = (drawn, listing.waiting if listing else 0)
+    every(WAITING_EVERY_S if watched[1] else WATCH_EVERY_S, watch, *watched)
+    if isinstance(problem, TelemetryMissing):
+        states.no_database(problem)
+        return
+    if problem is not None:
+        states.storage_problem(problem, kept_frame=listing is not None)
+    if listing is None:
+        return
+    if not listing.runs:
+        states.no_runs(session.data_dir().root)
+        import_bundle()
+        return
+    if listing.marks_problem is not None:
+        st.warning(f"Tags and notes cannot be read: {literal(str(listing.marks_problem))}", icon=symbol("database_off"))
+    found = offers(listing.runs)
+    wanted = filters(found, len(listing.runs))
+    shown = wanted_runs(listing.runs, wanted)
+    chosen = runs_url.read()
+    runs_url.write(chosen)
+    told_count(listing, shown, wanted)
+    if shown:
+        runs_table(shown, chosen)
+    else:
+        st.info("No run is like that. Clear a filter, or search for less.", icon=symbol("search_off"))
+    selected = chosen_runs(listing, shown, chosen)
+    with st.container(border=True, key="run_actions"):
+        if selected:
+            runs_actions.bar(selected, found.tags)
+        else:
+            st.caption("Choose a run to open, clone, resume, tag or delete it; choose two or more to compare them.")
+    if wanted.comparison:
+        runs_bench.card(wanted.comparison)
+    if len(selected) > 1:
+        compare_view.comparison(selected, chosen, read_price(session.data_dir()))
+    else:
+        lost(shown)

@@ -1,85 +1,128 @@
-"""Rows of the Runs page: what each run is, where it stands, what it lost. Pure but for `figures_of`, which reads."""
+"""Rows of the Runs page: what each run is, where it stands, what it lost. Pure.
+
+What a run lost is in its stored result or was summed once (`app/runs_sums.py`); a figure that is not known is a gap.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from app.clock import PageClock
-from app.key_figures import idle_fraction, idle_seconds, tokens_per_s, total
 from app.modelled import pace_of
 from app.status import RUN_STATUS
 from storage.liveness import effective_state
-from storage.reader import TelemetryReader
 from storage.records import EngineRow, RunRow
 from storage.words import TERMINAL
 
-SPARK_POINTS = 60
-"""Points of the reward line in a cell."""
+SPARK_POINTS = 40
+"""Points of the reward line in a cell, which is about as many pixels wide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a run's telemetry says about it; None where it cannot be known yet."""
+    """What is known of how a run went, in the seconds that its telemetry holds; None where it is not known (yet)."""
 
-    idle: float | None
+    idle: float | None = None
     """Share of device time, 0 to 1."""
-    sums: dict[str, float]
-    """Rollup column -> device-seconds since the first possible rollout."""
-    lost_s: float | None
-    """Idle device-seconds."""
-    tokens_per_s: float | None
+    by_cause: Mapping[str, float] = field(default_factory=dict)
+    """Cause -> share of device time; they add up to `idle`."""
+    device_s: float | None = None
+    """Device-seconds that the shares are of: known time from the first possible rollout to the last step."""
+    structural: float | None = None
+    """Share of device time that a better split would have saved."""
+    residual: float | None = None
+    """The rest of the idle share."""
+    tokens_per_s: float | None = None
     """Steady throughput."""
-    rewards: tuple[float, ...]
-    """Mean reward of steps, oldest first."""
+    rewards: tuple[float, ...] = ()
+    """Mean reward of steps, oldest first, thinned to `SPARK_POINTS`."""
+
+    @property
+    def lost_s(self) -> float | None:
+        """Idle device-seconds."""
+        return None if self.idle is None or self.device_s is None else self.idle * self.device_s
 
 
-def figures_of(reader: TelemetryReader, run: RunRow, now: float) -> Figures:
-    """Read and sum. A run counts from its first possible rollout to its last step, or to now."""
-    steps = reader.steps(run.run_id)
-    until = (run.measured_until if run.state in TERMINAL else None) or run.ended_at or now
-    sums: dict[str, float] = {}
-    if run.training_at is not None and until > run.training_at:
-        sums = total(reader.kind_seconds(run.run_id, run.training_at, until))
-    share = idle_fraction(sums)
-    return Figures(
-        idle=share,
-        sums=sums,
-        lost_s=None if share is None else idle_seconds(sums),
-        tokens_per_s=tokens_per_s(steps, run.staleness or 0.0),
-        rewards=sampled([s.reward_mean for s in steps if s.reward_mean is not None]),
-    )
+NOTHING = Figures()
+"""Of a run that has not begun to train."""
 
 
-def sampled(values: list[float], points: int = SPARK_POINTS) -> tuple[float, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A run as the table shows it."""
+
+    run: RunRow
+    """In short: without its job and its result."""
+    state: str
+    """What its stored state means now."""
+    figures: Figures | None
+    """None while they wait to be summed."""
+    tags: tuple[str, ...] = ()
+    """In alphabetical order."""
+    note: str = ""
+    """What somebody wrote about it."""
+
+
+def sampled(values: Sequence[float], points: int = SPARK_POINTS) -> tuple[float, ...]:
     """At most `points` values: means of consecutive ones."""
     size = -(-len(values) // points) or 1
     chunks = [values[i : i + size] for i in range(0, len(values), size)]
     return tuple(sum(chunk) / len(chunk) for chunk in chunks)
 
 
-def row(run: RunRow, state: str, figures: Figures, clock: PageClock) -> dict[str, Any]:
+def row(listed: Listed, clock: PageClock) -> dict[str, Any]:
     """One row of the table; time and speed of emulated devices are modelled."""
-    pace = pace_of(run)
-    done = (run.start_step or 0) + (run.steps or 0)
+    run, figures, pace = listed.run, listed.figures or NOTHING, pace_of(listed.run)
     return {
         "run": run.run_id,
-        "kind": run.kind if run.kind in ("cpu", "cuda") else run.kind.upper(),
         "name": run.name,
-        "state": RUN_STATUS[state].word.split(" ·")[0].lower(),
+        "state": RUN_STATUS[listed.state].word.split(" ·")[0].lower(),
         "arm": run.arm,
         "staleness": run.staleness,
         "partition": run.partition or "–",
-        "steps": f"{done} / {run.steps_target}" if run.steps_target is not None else str(done),
+        "kind": run.kind if run.kind in ("cpu", "cuda") else run.kind.upper(),
+        "steps": (run.start_step or 0) + (run.steps or 0),
+        "of": run.steps_target,
         "idle": None if figures.idle is None else figures.idle * 100,
         "lost device-h": None if figures.lost_s is None else pace.seconds(figures.lost_s) / 3600,
         "tokens/s": None if figures.tokens_per_s is None else pace.rate(figures.tokens_per_s),
         "reward": None if pace.emulated else list(figures.rewards),
-        "comparison": compared(run).removeprefix("comparison "),
-        "created": clock.moment(run.created_at) if run.created_at is not None else "",
         "who": run.who or "",
+        "created": clock.moment(run.created_at) if run.created_at is not None else "",
+        "tags": list(listed.tags),
+        "note": listed.note,
+        "comparison": compared(run).removeprefix("comparison "),
     }
+
+
+_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("run", "name", "state", "arm")),
+        ("staleness", pa.float64()),
+        ("partition", pa.string()),
+        ("kind", pa.string()),
+        ("steps", pa.int64()),
+        ("of", pa.int64()),
+        ("idle", pa.float64()),
+        ("lost device-h", pa.float64()),
+        ("tokens/s", pa.float64()),
+        ("reward", pa.list_(pa.float32())),  # half the bytes, and no eye sees the eighth digit
+        ("who", pa.string()),
+        ("created", pa.string()),
+        ("tags", pa.list_(pa.string())),
+        ("note", pa.string()),
+        ("comparison", pa.string()),
+    ]
+)
+
+
+def table(listed: Iterable[Listed], clock: PageClock) -> pa.Table:
+    """All rows, in the form in which they travel to the browser."""
+    return pa.Table.from_pylist([row(each, clock) for each in listed], schema=_SCHEMA)
 
 
 def state_of(run: RunRow, engine: EngineRow | None, now: float) -> str:

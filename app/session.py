@@ -1,7 +1,8 @@
 """What a page knows about where it is: data folder, the reader's clock and name, and the run in the URL.
 
-The app opens telemetry read-only and writes nothing but commands; it never talks to the engine or to Ray. Whatever it
-writes passes `as_operator`, which refuses viewers: a page that forgot to disable a button still writes nothing.
+The app opens telemetry read-only and writes nothing but commands, tags, notes and settings; it never talks to the
+engine or to Ray. Whatever it writes passes `as_operator`, which refuses viewers: a page that forgot to disable a button
+still writes nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import streamlit as st
 
 from app.access import NotAllowed, access
 from app.clock import PageClock
+from app.price import SETTING, Price, as_setting
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.records import RunRow
@@ -87,6 +89,31 @@ def send(
             expected_config_version=seen if expected_config_version is None else expected_config_version,
             expected_effect=expected_effect,
         )
+
+
+def change_tags(run_ids: Sequence[str], *, add: Sequence[str], remove: Sequence[str]) -> None:
+    """Give and take tags of runs. Raises NotAllowed (a viewer), DatabaseBroken or SchemaTooNew."""
+    who = as_operator()
+    with Mailbox(data_dir().control_db) as mailbox:
+        for run_id in run_ids:
+            for tag in add:
+                mailbox.add_tag(run_id, tag, who=who)
+            for tag in remove:
+                mailbox.remove_tag(run_id, tag)
+
+
+def set_note(run_id: str, text: str) -> None:
+    """Replace a run's note. Raises like `change_tags`."""
+    who = as_operator()
+    with Mailbox(data_dir().control_db) as mailbox:
+        mailbox.set_note(run_id, text, who=who)
+
+
+def set_price(price: Price | None) -> None:
+    """What a device-hour costs from now on; None for no price. Raises like `change_tags`."""
+    who = as_operator()
+    with Mailbox(data_dir().control_db) as mailbox:
+        mailbox.set_setting(SETTING, as_setting(price), who=who)
 
 
 def run_in_url() -> str | None:

@@ -67,8 +67,9 @@ def no_runs(root: Path) -> None:
         _first_runs()
 
 
-def unknown_run(named: str, runs: Sequence[tuple[RunRow, str]], clock: PageClock) -> None:
-    """The URL names a run that is not there. runs: each with its effective state."""
+def unknown_run(named: str, runs: Sequence[tuple[RunRow, str]], clock: PageClock, *, page: str = LIVE_PAGE) -> None:
+    """The URL names a run that is not there. runs: each with its effective state. page: where their links lead:
+    to the page that was asked for."""
     with st.container(border=True, key="state_unknown_run"):
         st.subheader("There is no such run", anchor=False)
         # code, not prose: the name comes from the URL
@@ -78,7 +79,7 @@ def unknown_run(named: str, runs: Sequence[tuple[RunRow, str]], clock: PageClock
         for run, state in runs[:LISTED_RUNS]:
             made = f" · {clock.moment(run.created_at)}" if run.created_at else ""
             st.page_link(
-                LIVE_PAGE,
+                page,
                 label=f"{run.name} · {run.run_id} · {RUN_STATUS[state].word.lower()}{made}",
                 icon=symbol(RUN_STATUS[state].icon),
                 query_params={RUN_KEY: run.run_id},

@@ -124,9 +124,9 @@ def with_partition(job: Job) -> Job:
     """An emulated job that leaves its partition to the planner, with the planner's choice. Raises JobError without."""
     if job.schedule.arm == "colocated" or isinstance(job.devices.partition, Partition):
         return job
-    from engine import planning, simulation  # the planner's numpy, which only such jobs need
+    from engine.config import planning, playing  # the planner's numpy, which only such jobs need
 
-    best = simulation.chosen_split(job, planning.plan_job(job))
+    best = playing.chosen_split(job, planning.plan_job(job))
     partition = Partition(rollout=best.rollout_devices, train=best.train_devices)
     chosen = job.model_copy(update={"devices": job.devices.model_copy(update={"partition": partition})})
     check_runnable(chosen)

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from engine import work
-from planner.bubbles import bubbles, busy_rate
+from planner import work
+from planner.bubbles import measured_bubbles
 from planner.policy.staleness import Bound
 from planner.throughput import throughput
 from storage import words
@@ -116,6 +116,7 @@ def _modelled(fields: dict[str, Any], time_scale: float) -> dict[str, Any]:
         "step_s": [value / time_scale for value in fields["step_s"]],
         "switch": {name: seconds(value) for name, value in fields["switch"].items()},
         "work": work.scaled(fields["work"], 1 / time_scale),
+        "idle": {**fields["idle"], "device_s": seconds(fields["idle"]["device_s"])},
         "publish_s": seconds(fields["publish_s"]),
     }
 
@@ -179,43 +180,24 @@ def _lag(steps: Sequence[StepRow]) -> dict[str, Any]:
 
 
 def _idle(seconds: Seconds, steps: Sequence[StepRow], pools: Mapping[int, str | None]) -> dict[str, Any]:
+    """Shares of the known device time, and `device_s`, that time itself in device-seconds."""
     total = sum(sum(columns.values()) for columns in seconds.values())
     if total <= 0:
-        return {"fraction": None, "by_cause": {}, "structural_fraction": None, "residual_fraction": None}
+        unknown = dict.fromkeys(("fraction", "structural_fraction", "residual_fraction", "device_s"))
+        return {**unknown, "by_cause": {}}
     by_cause = {
         cause: sum(columns.get(f"idle_{cause}", 0.0) for columns in seconds.values()) / total
         for cause in words.IDLE_CAUSES
     }
     fraction = min(1.0, sum(by_cause.values()))
-    parts = _split(seconds, sum(step.groups for step in steps), pools, fraction)
+    parts = measured_bubbles(seconds, pools, groups=sum(step.groups for step in steps), idle_fraction=fraction)
     return {
         "fraction": fraction,
         "by_cause": {cause: share for cause, share in by_cause.items() if share > 0},
-        "structural_fraction": parts[0],
-        "residual_fraction": parts[1],
+        "structural_fraction": parts.structural if parts else None,
+        "residual_fraction": parts.residual if parts else None,
+        "device_s": total,
     }
-
-
-def _split(
-    seconds: Seconds, groups: int, pools: Mapping[int, str | None], fraction: float
-) -> tuple[float | None, float | None]:
-    sizes = {pool: [d for d, where in pools.items() if where == pool] for pool in ("rollout", "train")}
-    if not all(sizes.values()):
-        return None, None
-    rates = {}
-    for pool, columns in (("rollout", ("rollout", "scoring")), ("train", ("train", "optimizer", "grad_merge"))):
-        busy = sum(seconds.get(d, {}).get(column, 0.0) for d in sizes[pool] for column in columns)
-        rates[pool] = busy_rate(groups=groups, devices=len(sizes[pool]), busy_device_s=busy)
-    if rates["rollout"] is None or rates["train"] is None:
-        return None, None
-    parts = bubbles(
-        rollout_devices=len(sizes["rollout"]),
-        train_devices=len(sizes["train"]),
-        rate_rollout=rates["rollout"],
-        rate_train=rates["train"],
-        idle_fraction=fraction,
-    )
-    return parts.structural, parts.residual
 
 
 def _switch(reader: TelemetryReader, run: RunRow, now: float) -> dict[str, float | None]:

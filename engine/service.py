@@ -24,11 +24,12 @@ from pathlib import Path
 from traceback import format_exc
 from typing import Any
 
-from engine import allowed_paths, checkpoints, launching, ledger_check, profiles, results, work
-from engine.config import Job, ProfileConfig, check_runnable, parse_job
+from engine import allowed_paths, checkpoints, launching, ledger_check, results
+from engine.config import Job, ProfileConfig, calibrations, check_runnable, parse_job
 from engine.config.job import usable_cores
 from engine.cpu_time import CpuAccount, CpuSample
 from engine.devices import Report, Workers
+from engine.importing import Imports
 from engine.lock import lock
 from engine.run.book import StartPoint
 from engine.run.commands import RunCommands
@@ -37,6 +38,7 @@ from engine.run.parts import SNAPSHOTS
 from engine.run.recorder import Recorder
 from engine.run.run import Run
 from engine.waiting import Waiting
+from planner import work
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.reader import TelemetryReader
@@ -82,6 +84,7 @@ class Service:
         self.engine_id = uuid.uuid4().hex[:12]
         self._writer = TelemetryWriter(data.telemetry_db)
         self._mailbox = Mailbox(data.control_db)
+        self._imports = Imports(data, writer=self._writer, mailbox=self._mailbox)
         self._next_mailbox = 0.0
         self._next_beat = 0.0
 
@@ -136,6 +139,7 @@ class Service:
             self._next_mailbox = now + MAILBOX_S
             for command in self._mailbox.pending():
                 self._receive(command)
+            self._imports.settle()
             self._start_queued()
         if now >= self._next_beat:
             self._beat("ready")
@@ -189,11 +193,14 @@ class Service:
                     self._writer.leases([cut_off(lease, ended_at) for lease in reader.leases_open(run.run_id)])
         for command in self._mailbox.list(state="accepted", limit=100_000):
             self._mailbox.reject(command.id, "The engine ended before this took effect.")
+        self._imports.clear_leftovers()
         self._writer.flush(FLUSH_S)
 
     def _receive(self, command: Command) -> None:
         if command.kind == "launch":
             self._launch(command)
+        elif command.kind == "import":
+            self._imports.receive(command)
         elif command.kind == "delete":
             self._delete(command)
         elif command.run_id in self._runs:
@@ -289,7 +296,7 @@ class Service:
     def _calibration(self, job: Job, recorder: Recorder) -> ProfileConfig | None:
         """What was measured of a job like this one; a broken file costs no run, and is told."""
         try:
-            found = profiles.find(self._data, job)
+            found = calibrations.find(self._data, job)
         except ValueError as error:
             recorder.log(self.now(), f"The stored calibration is left aside: {error}", level="warning")
             return None

@@ -1,19 +1,18 @@
 """From a job to its simulated run: the same policy code on a virtual clock. Pure; nothing is started or stored.
 
-What `bidirl simulate` prints is made here, with the fields of a run's result (contract). It refuses what cannot be
-planned, a partition that is infeasible for the arm, and recorded work of another shape than the job's.
+What `bidirl simulate` prints is made here, with the fields of a run's result (contract). What is played, and what is
+refused, is said by `engine.config.playing`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from engine import work
-from engine.config import Job, JobError, Partition, improvements_problem
-from engine.planning import Known, Planned, device_count, known_of, plan_job
-from planner.bubbles import bubbles
+from engine.config import Job
+from engine.config.planning import Known
+from engine.config.playing import Recorded, idle_of, prepare, share
+from planner import work
 from planner.partitions import Candidate
 from planner.policy.bound import Bound
 from planner.policy.leases import DIRECTIONS
@@ -22,18 +21,6 @@ from planner.simulator.colocated import simulator_of
 from planner.simulator.setup import Setup
 from planner.simulator.trace import Trace
 from planner.simulator.workload import Workload
-
-MOST_SEQUENCES = 20_000_000
-"""Responses of one simulated run: each costs some ten microseconds, and its length is drawn beforehand."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """What a real run leaves to be played again: its own speeds and costs, and the work that it was given."""
-
-    known: Known
-    lengths: tuple[tuple[int, ...], ...]
-    """response tokens of its groups in the order of the data"""
 
 
 def simulate(
@@ -44,88 +31,14 @@ def simulate(
     `measured`: what to go by where the job has no profile. `like`: a real run to go by instead of either, its groups
     as long as they were. Raises JobError for what cannot be simulated, RuntimeError when the run makes no way.
     """
-    if problems := improvements_problem(job):
-        raise JobError(problems, source=source)
-    if like is not None:
-        job, measured = job.model_copy(update={"profile": None}), like.known
-    split = None
-    if job.schedule.arm == "colocated":
-        known = known_of(job, source=source, measured=measured)
-    else:
-        planned = plan_job(job, source=source, measured=measured)
-        known = planned.known
-        split = chosen_split(job, planned, source=source)
-    setup = setup_of(job, known, split, source=source, lengths=like.lengths if like else None)
-    sequences = setup.steps * setup.prompts_per_step * setup.group_size
-    if sequences > MOST_SEQUENCES:
-        sentence = f"asks for {sequences:,} responses in all, with its steps and group size; at most {MOST_SEQUENCES:,}"
-        raise JobError({"algorithm.prompts_per_step": f"{sentence} are simulated, some minutes"}, source=source)
+    made = prepare(job, source=source, measured=measured, like=like)
+    setup = made.setup
     simulator = simulator_of(setup)
     return {
-        **result(job, setup, split, simulator.run(), simulator.world.workload),
-        "model_error": model_error(known),
-        "source": known.source,
+        **result(job, setup, made.split, simulator.run(), simulator.world.workload),
+        "model_error": model_error(made.known),
+        "source": made.known.source,
     }
-
-
-def chosen_split(job: Job, planned: Planned, *, source: str = "job") -> Candidate:
-    """The job's partition, or the planner's best for its arm. Raises JobError with the planner's reason."""
-    plan, partition = planned.plan, job.devices.partition
-    if isinstance(partition, Partition):
-        found = next(each for each in plan.candidates if each.rollout_devices == partition.rollout)
-        if found.reason is not None:
-            sentence = f"{str(partition)!r} is not feasible for arm {job.schedule.arm!r}: {found.reason}"
-            raise JobError({"devices.partition": sentence}, source=source)
-        return found
-    best = plan.best_borrowing if planned.borrows else plan.best
-    if best is None:
-        example = plan.candidates[len(plan.candidates) // 2]
-        raise JobError(
-            {
-                "devices.count": f"none of the {len(plan.candidates)} splits of {planned.devices} devices is feasible; "
-                f"at {example.rollout_devices}:{example.train_devices}, {example.reason}"
-            },
-            source=source,
-        )
-    return best
-
-
-def setup_of(
-    job: Job,
-    known: Known,
-    split: Candidate | None,
-    *,
-    source: str = "job",
-    lengths: tuple[tuple[int, ...], ...] | None = None,
-) -> Setup:
-    """The simulated run of a job on a feasible split; None for an arm without pools, which has all devices.
-
-    `lengths`: response tokens of recorded groups, instead of drawn ones.
-    """
-    schedule, algorithm, devices = job.schedule, job.algorithm, job.devices
-    group_size = len(lengths[0]) if lengths else algorithm.group_size
-    if group_size != algorithm.group_size:
-        sentence = f"must be {group_size} to play that run again, got {algorithm.group_size}"
-        raise JobError({"algorithm.group_size": sentence}, source=source)
-    try:
-        return Setup(
-            profile=known.profile,
-            arm=schedule.arm,
-            streaming=schedule.consume_resolved == "stream",
-            staleness=schedule.staleness_resolved,
-            rollout_devices=split.rollout_devices if split else device_count(job, source=source),
-            train_devices=split.train_devices if split else 0,
-            rollout_replica_size=split.rollout_replica_size if split else devices.rollout_replica_size,
-            train_replica_size=split.train_replica_size if split else devices.train_replica_size,
-            prompts_per_step=algorithm.prompts_per_step,
-            group_size=algorithm.group_size,
-            steps=algorithm.steps,
-            seed=job.seed,
-            improvements=schedule.improvements_resolved,
-            recorded=lengths,
-        )
-    except ValueError as error:
-        raise JobError({"": str(error)}, source=source) from None
 
 
 def result(job: Job, setup: Setup, split: Candidate | None, trace: Trace, workload: Workload) -> dict[str, Any]:
@@ -159,7 +72,7 @@ def result(job: Job, setup: Setup, split: Candidate | None, trace: Trace, worklo
         "eval_control": [],
         "lag": _lag(trace, setup),
         "excluded": {},
-        "idle": _idle(trace, split),
+        "idle": idle_of(trace, split),
         "ledger": dict.fromkeys(
             ("ok", "max_gap_fraction", "cpu_over_busy", "cpu_over_idle", "other_cpu_over_wall"), None
         ),
@@ -169,7 +82,7 @@ def result(job: Job, setup: Setup, split: Candidate | None, trace: Trace, worklo
         "engine": None,
         "work": work.work(_busy_s(trace, "rollout"), _busy_s(trace, "train"), tokens),
         "bound_ratio": _bound_ratio(trace, setup, workload),
-        "utilisation": _share(trace, _busy_s(trace, "rollout") + _busy_s(trace, "train")),
+        "utilisation": share(trace, _busy_s(trace, "rollout") + _busy_s(trace, "train")),
         "model_error": model_error(None),
         "deaths": len(setup.failures),
         "params_sha256": None,
@@ -195,35 +108,9 @@ def _lag(trace: Trace, setup: Setup) -> dict[str, Any]:
     }
 
 
-def _idle(trace: Trace, split: Candidate | None) -> dict[str, Any]:
-    fraction = _share(trace, trace.account.idle_s)
-    by_cause = {cause: share for cause, s in trace.account.idle.items() if (share := _share(trace, s))}
-    parts = None
-    if split and fraction is not None and split.rate_rollout is not None and split.rate_train is not None:
-        parts = bubbles(
-            rollout_devices=split.rollout_devices,
-            train_devices=split.train_devices,
-            rate_rollout=split.rate_rollout,
-            rate_train=split.rate_train,
-            idle_fraction=fraction,
-        )
-    return {
-        "fraction": fraction,
-        "by_cause": dict(sorted(by_cause.items(), key=lambda item: -item[1])),
-        "structural_fraction": parts.structural if parts else None,
-        "residual_fraction": parts.residual if parts else None,
-    }
-
-
 def _busy_s(trace: Trace, stage: str) -> float:
     """Device-seconds of a stage, in either role."""
     return sum(s for (kind, _), s in trace.account.busy.items() if kind == stage)
-
-
-def _share(trace: Trace, device_s: float) -> float | None:
-    """Fraction of all device time."""
-    total = trace.account.total_s
-    return min(1.0, device_s / total) if total > 0 else None
 
 
 def _leases(trace: Trace, direction: str) -> dict[str, float]:

@@ -7,7 +7,12 @@ drift, the staleness limit, whole-replica granularity. Rates are handed in: from
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+ROLLOUT_WORK = ("rollout", "scoring")
+TRAIN_WORK = ("train", "optimizer", "grad_merge")
+"""Columns of device time in which a pool's own devices do their stage's work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +52,28 @@ def busy_rate(*, groups: int, devices: int, busy_device_s: float) -> float | Non
     counts as busy, so the rate of a starved RollPool comes out low and its structural share with it.
     """
     return groups * devices / busy_device_s if groups > 0 and busy_device_s > 0 else None
+
+
+def measured_bubbles(
+    seconds: Mapping[int, Mapping[str, float]], pools: Mapping[int, str | None], *, groups: int, idle_fraction: float
+) -> Bubbles | None:
+    """The same from a run: each pool's rate is measured at the pace of its busy time. None without two pools that did
+    any work.
+
+    seconds: device -> column of device time -> seconds; pools: device -> "rollout", "train" or None; groups: consumed.
+    """
+    sizes = {name: [d for d, pool in pools.items() if pool == name] for name in ("rollout", "train")}
+    rates = []
+    for name, columns in (("rollout", ROLLOUT_WORK), ("train", TRAIN_WORK)):
+        busy_s = sum(seconds.get(d, {}).get(column, 0.0) for d in sizes[name] for column in columns)
+        rates.append(busy_rate(groups=groups, devices=len(sizes[name]), busy_device_s=busy_s))
+    rollout, train = rates
+    if rollout is None or train is None:
+        return None
+    return bubbles(
+        rollout_devices=len(sizes["rollout"]),
+        train_devices=len(sizes["train"]),
+        rate_rollout=rollout,
+        rate_train=train,
+        idle_fraction=idle_fraction,
+    )

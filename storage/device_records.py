@@ -128,6 +128,20 @@ class RollupWindow:
         return self.bins.astype(np.float64) * self.res
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SpanTimes:
+    """Raw spans as arrays, without what no picture of them needs: thousands are read within a refresh."""
+
+    device: np.ndarray
+    """int64 [n]."""
+    t0: np.ndarray
+    """float64 [n]: unix seconds."""
+    t1: np.ndarray
+    """float64 [n]: unix seconds."""
+    column: np.ndarray
+    """int64 [n]: index into `words.COLUMNS`."""
+
+
 def split(span: Span) -> list[Span]:
     """The pieces of at most `words.MAX_SPAN_S` that are stored; CPU seconds are shared out by length.
 

@@ -139,3 +139,32 @@ class LeaseOutcome:
     """Of these, the ones that won time."""
     lost: int
     """Of these, the ones that lost time."""
+    gain_s: float | None = None
+    """Sum of the measured gains, costs deducted, seconds; None without any."""
+    regret_s: float | None = None
+    """Sum of the regrets, seconds; None without any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseVerdict:
+    """What was expected of a lease and what it brought, in short: for charts of a whole run."""
+
+    lease: int
+    """Counts the run's leases."""
+    direction: str
+    """One of `words.DIRECTIONS`."""
+    granted_at: float
+    """Granted, unix seconds."""
+    gain_s: float | None
+    """Predicted gain, seconds, costs not deducted; None without a prediction."""
+    cost_s: float | None
+    """Predicted cost, seconds; None without a prediction."""
+    measured_gain_s: float
+    """Seconds won, costs deducted."""
+    regret_s: float
+    """Seconds lost against the better of lending and not lending."""
+
+    @property
+    def predicted_s(self) -> float | None:
+        """Predicted gain, costs deducted, seconds; None without a prediction."""
+        return None if self.gain_s is None or self.cost_s is None else self.gain_s - self.cost_s

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 
 from storage import words
-from storage.lease_records import LeaseOutcome
+from storage.lease_records import LeaseOutcome, LeaseVerdict
 
 _MEDIANS = """
     SELECT direction, avg(cost) FROM (
@@ -21,9 +21,17 @@ _MEDIANS = """
 """The middle one of an odd number of costs, the mean of the middle two of an even number."""
 
 _GAINS = """
-    SELECT direction, count(*), count(*) FILTER (WHERE measured_gain_s > 0), count(*) FILTER (WHERE measured_gain_s < 0)
+    SELECT direction, count(*), count(*) FILTER (WHERE measured_gain_s > 0),
+        count(*) FILTER (WHERE measured_gain_s < 0), sum(measured_gain_s),
+        sum(coalesce(regret_s, max(0.0, -measured_gain_s)))
     FROM leases WHERE run_id = ? AND measured_gain_s IS NOT NULL GROUP BY direction
 """
+
+_VERDICTS = (
+    "SELECT lease, direction, granted_at, gain_s, cost_s, measured_gain_s,"
+    " coalesce(regret_s, max(0.0, -measured_gain_s)) FROM leases"
+    " WHERE run_id = ? AND measured_gain_s IS NOT NULL ORDER BY granted_at, lease"
+)
 
 _LEASES = (
     "SELECT direction, count(*), count(*) FILTER (WHERE groups > 0) FROM leases WHERE run_id = ? GROUP BY direction"
@@ -48,8 +56,30 @@ def lease_outcomes(connection: sqlite3.Connection, run_id: str) -> dict[str, Lea
     gains = {direction: numbers for direction, *numbers in connection.execute(_GAINS, [run_id])}
     outcomes = {}
     for direction in words.DIRECTIONS:
-        judged, paid_off, lost = gains.get(direction, (0, 0, 0))
+        judged, paid_off, lost, gain_s, regret_s = gains.get(direction, (0, 0, 0, None, None))
         outcomes[direction] = LeaseOutcome(
-            in_out_median_s=medians.get(direction), judged=judged, paid_off=paid_off, lost=lost
+            in_out_median_s=medians.get(direction),
+            judged=judged,
+            paid_off=paid_off,
+            lost=lost,
+            gain_s=gain_s,
+            regret_s=regret_s,
         )
     return outcomes
+
+
+def lease_verdicts(connection: sqlite3.Connection, run_id: str) -> list[LeaseVerdict]:
+    """Every measured lease in the order of grants; only what charts need, since a long run has tens of thousands."""
+    # written out: tens of thousands are made at once, and a page waits for them
+    return [
+        LeaseVerdict(
+            lease=lease,
+            direction=direction,
+            granted_at=at,
+            gain_s=gain_s,
+            cost_s=cost_s,
+            measured_gain_s=measured_s,
+            regret_s=regret_s,
+        )
+        for lease, direction, at, gain_s, cost_s, measured_s, regret_s in connection.execute(_VERDICTS, [run_id])
+    ]

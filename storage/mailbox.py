@@ -210,6 +210,19 @@ class Mailbox:
             rows = self._db.execute("SELECT tag FROM tags WHERE run_id = ? ORDER BY tag", [run_id])
             return tuple(row[0] for row in rows)
 
+    def all_tags(self) -> dict[str, tuple[str, ...]]:
+        """Run id -> its tags in alphabetical order, of every run that has any."""
+        found: dict[str, tuple[str, ...]] = {}
+        with explained(self.path, DatabaseBroken):
+            for run_id, tag in self._db.execute("SELECT run_id, tag FROM tags ORDER BY run_id, tag"):
+                found[run_id] = (*found.get(run_id, ()), tag)
+        return found
+
+    def all_notes(self) -> dict[str, str]:
+        """Run id -> its note, of every run that has one."""
+        with explained(self.path, DatabaseBroken):
+            return dict(self._db.execute("SELECT run_id, text FROM notes WHERE text <> ''").fetchall())
+
     def add_tag(self, run_id: str, tag: str, *, who: str) -> None:
         self._upsert("tags", {"run_id": run_id, "tag": tag, "who": who, "at": self._clock()})
 

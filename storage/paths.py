@@ -45,6 +45,11 @@ class DataDir:
         """What can be made again, such as warm-started models."""
         return self.root / "cache"
 
+    @property
+    def imports(self) -> Path:
+        """Bundles that wait for the engine to take them in."""
+        return self.root / "imports"
+
     def checkpoints(self, run_id: str) -> Path:
         """The folder of one run's checkpoints. Raises ValueError for an id that would leave the data folder."""
         if not run_id or run_id in (".", "..") or "/" in run_id or "\\" in run_id or "\0" in run_id:

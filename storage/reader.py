@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -18,8 +18,10 @@ import numpy as np
 from storage import words
 from storage.codec import columns, from_row
 from storage.database import READ_TIMEOUT_S, TelemetryBroken, TelemetryMissing, explained, open_read_only
-from storage.device_seconds import DeviceSeconds, device_seconds, device_seconds_quickly
-from storage.lease_sums import lease_counts, lease_outcomes
+from storage.device_seconds import DeviceSeconds, device_seconds, device_seconds_quickly, finest_whole, span_times
+from storage.filters import DecisionFilter, GroupFilter, joined
+from storage.lease_sums import lease_counts, lease_outcomes, lease_verdicts
+from storage.moments import MomentReads
 from storage.records import (
     ComparisonRow,
     DecisionRow,
@@ -30,14 +32,17 @@ from storage.records import (
     GroupRow,
     LeaseOutcome,
     LeaseRow,
+    LeaseVerdict,
     LogRow,
     RollupWindow,
     RunRow,
     Span,
+    SpanTimes,
     StateRow,
     StepRow,
 )
 from storage.rollups import NUM_COLUMNS, decode
+from storage.run_list import FinalFigures, ListedRun, final_figures, list_stamp, listed_runs
 from storage.schema import TELEMETRY
 
 Record = TypeVar("Record")
@@ -48,7 +53,7 @@ STATES_AT_A_TIME = 500
 _IN_WINDOW = "FROM spans WHERE run_id = ? AND t0 >= ? AND t0 < ? AND t1 > ?"
 
 
-class TelemetryReader:
+class TelemetryReader(MomentReads):
     """One read-only connection, used by the thread that made it.
 
     The constructor and every method raise TelemetryMissing, SchemaTooNew or TelemetryBroken (each with `.path`). A
@@ -71,6 +76,18 @@ class TelemetryReader:
     def close(self) -> None:
         self._connection.close()
 
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Everything that is read inside is of one moment, whatever is committed meanwhile; to be left soon, because
+        the write-ahead log grows until then."""
+        with self._reading():
+            self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
     # Engine and runs
 
     def engine(self) -> EngineRow | None:
@@ -92,6 +109,21 @@ class TelemetryReader:
             state,
             limit,
         )
+
+    def listed_runs(self, limit: int = 100_000) -> list[ListedRun]:
+        """Runs in short, newest first: for a table of thousands."""
+        with self._reading():
+            return listed_runs(self._connection, limit)
+
+    def final_figures(self, run_ids: Collection[str]) -> dict[str, FinalFigures]:
+        """Run id -> what a table shows of its stored result; runs without one are left out."""
+        with self._reading():
+            return final_figures(self._connection, run_ids)
+
+    def list_stamp(self) -> tuple[Any, ...]:
+        """Another value as soon as a run came, went, ended or moved on."""
+        with self._reading():
+            return list_stamp(self._connection)
 
     def run(self, run_id: str) -> RunRow | None:
         found = self._records(RunRow, "FROM runs WHERE run_id = ?", run_id)
@@ -134,26 +166,46 @@ class TelemetryReader:
             Span, f"{_IN_WINDOW} ORDER BY t0, device LIMIT ?", run_id, t0 - words.MAX_SPAN_S, t1, t0, limit
         )
 
+    def span_times(self, run_id: str, t0: float, t1: float, limit: int = 20_000) -> SpanTimes:
+        """The same as arrays, in no order."""
+        with self._reading():
+            return span_times(self._connection, run_id, t0, t1, limit)
+
     def count_spans(self, run_id: str, t0: float, t1: float, cap: int) -> int:
         """How many raw spans overlap [t0, t1), counted up to `cap`."""
-        sql = f"SELECT count(*) FROM (SELECT 1 {_IN_WINDOW} LIMIT ?)"
-        return int(self._query(sql, run_id, t0 - words.MAX_SPAN_S, t1, t0, cap)[0][0])
+        begun = "SELECT count(*) FROM (SELECT 1 FROM spans WHERE run_id = ? AND t0 >= ? AND t0 < ? LIMIT ?)"
+        found = int(self._query(begun, run_id, t0, t1, cap)[0][0])
+        if found >= cap:
+            return cap
+        # those that began before are looked through one by one, which a busy run makes long
+        reach = f"SELECT count(*) FROM (SELECT 1 {_IN_WINDOW} LIMIT ?)"
+        return found + int(self._query(reach, run_id, t0 - words.MAX_SPAN_S, min(t0, t1), t0, cap - found)[0][0])
 
     def rollup(self, run_id: str, res: int, t0: float, t1: float) -> RollupWindow:
         """The bins of a resolution (1, 10 or 60 s) that overlap [t0, t1); only those that exist."""
         if res not in words.RESOLUTIONS_S:
             raise ValueError(f"res must be one of {', '.join(map(str, words.RESOLUTIONS_S))}, got {res!r}")
-        rows = self._query(
+        rows = self.rollup_blobs(run_id, res, t0, t1)
+        if not rows:
+            return RollupWindow(res=res, bins=np.zeros(0, np.int64), ms=np.zeros((0, 0, NUM_COLUMNS), np.int32))
+        bins, layouts, blobs = zip(*rows, strict=True)
+        return RollupWindow(res=res, bins=np.array(bins, np.int64), ms=decode(blobs, layouts))
+
+    def rollup_blobs(self, run_id: str, res: int, t0: float, t1: float) -> list[tuple[int, int, bytes]]:
+        """Bin, layout and bytes (see `storage.rollups.decode`) of the bins that overlap [t0, t1), ascending: for who
+        keeps what it has unpacked."""
+        return self._query(
             "SELECT bin, layout, data FROM rollups WHERE run_id = ? AND res = ? AND bin >= ? AND bin < ? ORDER BY bin",
             run_id,
             res,
             int(t0 // res),
             -int(-t1 // res),
         )
-        if not rows:
-            return RollupWindow(res=res, bins=np.zeros(0, np.int64), ms=np.zeros((0, 0, NUM_COLUMNS), np.int32))
-        bins, layouts, blobs = zip(*rows, strict=True)
-        return RollupWindow(res=res, bins=np.array(bins, np.int64), ms=decode(blobs, layouts))
+
+    def finest_rollup(self, run_id: str, start: float) -> int:
+        """The finest of `words.RESOLUTIONS_S` whose bins are all there from `start` (unix seconds) on."""
+        with self._reading():
+            return finest_whole(self._connection, run_id, start)
 
     def kind_seconds(self, run_id: str, t0: float, t1: float, *, quick: bool = False) -> DeviceSeconds:
         """Device -> rollup column -> seconds inside [t0, t1), of closed spans; columns without time are absent.
@@ -178,6 +230,29 @@ class TelemetryReader:
             before,
             limit,
         )
+
+    def decision(self, run_id: str, number: int) -> DecisionRow | None:
+        found = self._records(DecisionRow, "FROM decisions WHERE run_id = ? AND id = ?", run_id, number)
+        return found[0] if found else None
+
+    def decisions_where(
+        self, run_id: str, wanted: DecisionFilter, *, limit: int, before: int | None = None, after: int | None = None
+    ) -> list[DecisionRow]:
+        """Newest first: of those that are wanted the last `limit`, or the last ones with an id below `before`, or (with
+        `after`) the next ones above it."""
+        condition, values = joined(wanted.conditions(run_id))
+        if before is not None:
+            condition, values = f"{condition} AND id < ?", (*values, before)
+        if after is not None:
+            tail = f"FROM decisions WHERE {condition} AND id > ? ORDER BY {wanted.order} LIMIT ?"
+            return self._records(DecisionRow, tail, *values, after, limit)[::-1]
+        tail = f"FROM decisions WHERE {condition} ORDER BY {wanted.order} DESC LIMIT ?"
+        return self._records(DecisionRow, tail, *values, limit)
+
+    def count_decisions(self, run_id: str, wanted: DecisionFilter) -> int:
+        """How many are wanted."""
+        condition, values = joined(wanted.conditions(run_id))
+        return int(self._query(f"SELECT count(*) FROM decisions WHERE {condition}", *values)[0][0])
 
     def leases(self, run_id: str) -> list[LeaseRow]:
         """Oldest first."""
@@ -216,6 +291,11 @@ class TelemetryReader:
         with self._reading():
             return lease_outcomes(self._connection, run_id)
 
+    def lease_verdicts(self, run_id: str) -> list[LeaseVerdict]:
+        """What was expected of each measured lease and what it brought, oldest grant first."""
+        with self._reading():
+            return lease_verdicts(self._connection, run_id)
+
     def states(self, run_id: str) -> Iterator[StateRow]:
         """In their order, a few hundred in memory at a time."""
         after = -1
@@ -241,23 +321,13 @@ class TelemetryReader:
         offset: int = 0,
     ) -> list[GroupRow]:
         """Groups started last first; `search` is a text that prompt or responses contain, case ignored."""
-        if state is not None:
-            words.require("state of a group", state, words.GROUP_STATES)
-        conditions = ["run_id = ?"]
-        parameters: list[Any] = [run_id]
-        for column, value in (("step", step), ("state", state)):
-            if value is not None:
-                conditions.append(f"{column} = ?")
-                parameters.append(value)
-        if search:
-            # The texts of the responses, not their JSON, which writes quotes and line breaks another way.
-            conditions.append(
-                "(instr(lower(prompt), lower(?)) OR EXISTS (SELECT 1 FROM json_each(responses)"
-                " WHERE instr(lower(json_extract(value, '$.text')), lower(?))))"
-            )
-            parameters += [search, search]
-        tail = f"FROM groups WHERE {' AND '.join(conditions)} ORDER BY group_id DESC LIMIT ? OFFSET ?"
-        return self._records(GroupRow, tail, *parameters, limit, offset)
+        return self.groups_where(run_id, GroupFilter(step=step, state=state, search=search or ""), limit, offset)
+
+    def groups_where(self, run_id: str, wanted: GroupFilter, limit: int, offset: int = 0) -> list[GroupRow]:
+        """Groups that are wanted, in the order that is."""
+        condition, values = joined(wanted.conditions(run_id))
+        tail = f"FROM groups WHERE {condition} ORDER BY {wanted.order} LIMIT ? OFFSET ?"
+        return self._records(GroupRow, tail, *values, limit, offset)
 
     def lag_histogram(self, run_id: str) -> dict[int, int]:
         """Lag in versions -> consumed groups."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from storage import words
 from storage.codec import json_column
-from storage.device_records import DeviceRow, DeviceState, RollupWindow, Span
-from storage.lease_records import DecisionRow, LeaseOutcome, LeaseRow, StateRow
+from storage.device_records import DeviceRow, DeviceState, RollupWindow, Span, SpanTimes
+from storage.lease_records import DecisionRow, LeaseOutcome, LeaseRow, LeaseVerdict, StateRow
 
 __all__ = [
     "Command",
@@ -25,10 +25,12 @@ __all__ = [
     "GroupRow",
     "LeaseOutcome",
     "LeaseRow",
+    "LeaseVerdict",
     "LogRow",
     "RollupWindow",
     "RunRow",
     "Span",
+    "SpanTimes",
     "StateRow",
     "StepRow",
     "WriterStats",
@@ -72,7 +74,8 @@ class StepRow:
     staleness: float | None = None
     """The bound in force."""
     metrics: dict[str, Any] = field(metadata=json_column("metrics_json"), default_factory=dict)
-    """Everything else that a step reports: mismatch_kl, clip_share, capped_share, ess, by_lag, lr, publish_s, ..."""
+    """Everything else that a step reports: mismatch_kl, clip_share, capped_share, ess, all four also by_lag and by_role
+    (of the trainer that computed it), learning_rate, publish_s, ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +287,8 @@ class RunRow:
     """What the whole comparison was to be, the same in each of its runs: repeats, labels, staleness, splits."""
     settings: dict[str, Any] | None = field(metadata=json_column("settings_json"), default=None)
     """What operators may change and governs now, by name, as the commands that change it write it; None: the job's."""
+    imported_at: float | None = None
+    """Brought here from another installation, unix seconds; None for a run of this one."""
 
     def __post_init__(self) -> None:
         words.require("state of a run", self.state, words.RUN_STATES)

@@ -74,8 +74,8 @@ class Retention:
 
     def sweep(self, now: float) -> Iterator[int]:
         """Delete what is too old at `now` (unix seconds), yielding the rows deleted after each chunk."""
-        raw_before = now - self._limits.raw_age_s
         for run_id in self._runs("spans"):
+            raw_before = self._before(run_id, now, self._limits.raw_age_s)
             while deleted := self._delete_spans(run_id, raw_before):
                 yield deleted
         while self.raw_rows > self._limits.raw_rows:
@@ -84,13 +84,16 @@ class Retention:
                 break
             yield deleted
         for run_id in self._runs("states"):
+            raw_before = self._before(run_id, now, self._limits.raw_age_s)
             before = max(raw_before, self._raw_spans_gone_before(run_id))
             while deleted := self._delete_states(run_id, before):
                 yield deleted
         for res, age_s in ((1, self._limits.rollup_1_age_s), (10, self._limits.rollup_10_age_s)):
-            # Cut at the edge of a 60 s bin, so that the first finer bin shows from where on the finer ones are whole.
-            before = int((now - age_s) // words.RESOLUTIONS_S[-1] * words.RESOLUTIONS_S[-1] // res)
             for run_id in self._runs("rollups"):
+                if (from_on := self._before(run_id, now, age_s)) == -math.inf:
+                    continue
+                # Cut at the edge of a 60 s bin, so that the first finer bin shows from where on finer ones are whole.
+                before = int(from_on // words.RESOLUTIONS_S[-1] * words.RESOLUTIONS_S[-1] // res)
                 while deleted := self._delete_rollups(run_id, res, before):
                     yield deleted
         while self._give_back_pages():
@@ -109,6 +112,13 @@ class Retention:
             for table in TABLES_OF_A_RUN:
                 self._connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
             self._connection.execute("DELETE FROM runs WHERE run_id = ?", [run_id])
+
+    def _before(self, run_id: str, now: float, age_s: float) -> float:
+        """Until when a run's telemetry is too old, unix seconds. One that was imported is as old as its import is, or
+        all of it would go within a minute."""
+        row = self._connection.execute("SELECT imported_at FROM runs WHERE run_id = ?", [run_id]).fetchone()
+        imported_at = row[0] if row else None
+        return -math.inf if imported_at is not None and now - imported_at < age_s else now - age_s
 
     def _runs(self, table: str) -> list[str]:
         """Runs with rows in a table whose key starts with run_id: one index look-up a run, never a scan."""

@@ -254,6 +254,19 @@ def m007_settings(db: Database) -> None:
     db.table("runs").add_column("settings_json", str)
 
 
+@TELEMETRY()
+def m008_decisions_by_time_and_lease(db: Database) -> None:
+    # What a moment or a lease led to is asked for from every chart; a long run has a hundred thousand decisions.
+    db.table("decisions").create_index(["run_id", "at"])
+    db.table("decisions").create_index(["run_id", "lease"])
+
+
+@TELEMETRY()
+def m009_imports(db: Database) -> None:
+    # A run that was brought from elsewhere keeps its telemetry as long from then on as others do from their own time.
+    db.table("runs").add_column("imported_at", float)
+
+
 @CONTROL()
 def m001_commands_and_settings(db: Database) -> None:
     db.table("commands").create(

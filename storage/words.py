@@ -90,9 +90,9 @@ COMMAND_STATES = ("pending", "accepted", "applied", "rejected", "superseded", "e
 CHANGE_KINDS = ("staleness", "partition", "policy")
 """Commands that change a run's settings; each raises its config_version by one, and `undo` takes the last one back."""
 
-COMMAND_KINDS = ("launch", *CHANGE_KINDS, "undo", "pause", "resume", "checkpoint", "stop", "delete")
+COMMAND_KINDS = ("launch", "import", *CHANGE_KINDS, "undo", "pause", "resume", "checkpoint", "stop", "delete")
 
-RUN_COMMAND_KINDS = tuple(kind for kind in COMMAND_KINDS if kind != "launch")
+RUN_COMMAND_KINDS = tuple(kind for kind in COMMAND_KINDS if kind not in ("launch", "import"))
 """Commands that make sense only for a run that exists, so they must name it."""
 
 MAX_SPAN_S = 60.0

@@ -4,7 +4,7 @@
     spans ------> raw rows (dropped and counted when full) --+
       +---------> unfolded spans -> RollupBuilder -----------+--> take everything -> BEGIN IMMEDIATE ... COMMIT
     steps, groups, leases, ...     (never dropped) ----------+      every flush_s, or at flush_rows, or on flush()
-    open spans (only the newest of a device is kept) --------+      between flushes: one chunk of retention
+    open spans (only the newest of a device is kept) --------+      between flushes: one chunk of retention or import
 
 Shutdown: `close` writes what waits and joins the thread within its deadline. A crash of the process loses at most the
 last flush interval. A failure of the thread is remembered and raised by every later call: telemetry never stops in
@@ -16,6 +16,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,7 @@ from storage.records import (
 )
 from storage.retention import SWEEP_EVERY_S, Limits, Retention, record_missing
 from storage.rollup_store import RollupStore
+from storage.run_copy import RunCopy
 from storage.schema import TELEMETRY
 
 CLOSE_TIMEOUT_S = 10.0
@@ -83,6 +85,7 @@ class TelemetryWriter:
         self._queue = Queue(max_queue_rows)
         self._changed = threading.Condition()
         self._flush_asked = False
+        self._copies: deque[RunCopy] = deque()
         self._closing = False
         self._failure: BaseException | None = None
         self._put, self._written = 0, 0
@@ -162,6 +165,13 @@ class TelemetryWriter:
         """Delete everything of a run, in order with what was reported before. Report nothing for it afterwards."""
         with self._reporting():
             self._queue.put_delete(run_id)
+
+    def take_in(self, copy: RunCopy) -> None:
+        """Take a run in from another database, in chunks between flushes; `copy.done` says when that has ended."""
+        with self._changed:
+            self._check()
+            self._copies.append(copy)
+            self._changed.notify_all()
 
     # Control
 
@@ -281,13 +291,25 @@ class TelemetryWriter:
                 self._thread_cpu_s = time.thread_time()
                 self._changed.notify_all()
             if closing:
+                for copy in self._copies:
+                    copy.abandon(retention)
                 return
+            if self._copies:
+                # retention waits: it would take what is coming in for what is too old
+                self._advance(connection, retention)
+                continue
             if self._clock() - swept_at >= SWEEP_EVERY_S:
                 swept_at, sweep = self._clock(), retention.sweep(self._clock())
             next(sweep, None)
 
+    def _advance(self, connection: sqlite3.Connection, retention: Retention) -> None:
+        copy = self._copies[0]
+        copy.advance(connection, retention)
+        if copy.done:
+            self._copies.popleft()
+
     def _is_due(self) -> bool:
-        return self._closing or self._flush_asked or self._queue.depth >= self._flush_rows
+        return bool(self._closing or self._copies) or self._flush_asked or self._queue.depth >= self._flush_rows
 
 
 def _write(connection: sqlite3.Connection, batch: Batch, store: RollupStore, retention: Retention) -> int:

@@ -12,7 +12,9 @@ from app.clock import PageClock, device_time
 from app.detail import Plan, Row
 from app.figures.command_marks import LANE_PX, CommandMarks, drawn
 from app.figures.rows import MARGIN_PX, gap_px, pool_names, row_axis
+from app.figures.time_axis import STOPS, hover_format
 from app.modelled import REAL, Pace
+from app.price import Price
 from storage.words import IDLE_COLUMNS, USEFUL_COLUMNS
 
 ROW_HEIGHTS_PX = (8, 40)
@@ -64,7 +66,7 @@ def bubble_heatmap(
             xgap=1 if plan.bins <= 200 else 0,
             ygap=gap_px(row_px),
             hoverongaps=False,
-            hovertemplate="%{text}<br>%{x|%H:%M:%S}<br><b>idle %{z:.0%}</b><extra></extra>",
+            hovertemplate=f"%{{text}}<br>%{{x|{hover_format(plan.bin_s)}}}<br><b>idle %{{z:.0%}}</b><extra></extra>",
             colorbar={
                 "title": {"text": "idle", "side": "top"},
                 "tickformat": ".0%",
@@ -83,7 +85,7 @@ def bubble_heatmap(
             "type": "date",
             "showgrid": False,
             "zeroline": False,
-            "tickformat": "%H:%M:%S",
+            "tickformatstops": STOPS,
             "nticks": 6,
             "range": [clock.axis(plan.t0), clock.axis(plan.t1)],
         },
@@ -121,12 +123,19 @@ def lost_time(seconds: Mapping[str, float]) -> list[tuple[str, str, float]]:
     return sorted(kept, key=lambda item: -item[2])[:MAX_CAUSES]
 
 
-def causes(seconds: Mapping[str, float], pace: Pace = REAL) -> go.Figure:
-    """Bars of `lost_time`, in share of all device time and in device-time. seconds: column -> device-seconds, of
-    emulated devices modelled ones, of which `pace` makes the hover tell."""
+def lost_words(value: float, total: float, price: Price | None) -> list[str]:
+    """Share of all device time, device-time and, with a price, money. value, total: device-seconds."""
+    money = [] if price is None else [price.told(value)]
+    return [f"{value / total:.1%}", device_time(value).replace("device-", ""), *money]
+
+
+def causes(seconds: Mapping[str, float], pace: Pace = REAL, price: Price | None = None) -> go.Figure:
+    """Bars of `lost_time`, in share of all device time, in device-time and, with a price, in money. seconds: column ->
+    device-seconds, of emulated devices modelled ones, of which `pace` makes the hover tell."""
     total = sum(seconds.values())
     items = lost_time(seconds)
     shares = [value / total for _, _, value in items]
+    texts = [" · ".join(lost_words(value, total, price)) for _, _, value in items]
     figure = go.Figure(
         go.Bar(
             orientation="h",
@@ -136,10 +145,7 @@ def causes(seconds: Mapping[str, float], pace: Pace = REAL) -> go.Figure:
                 "color": [colour for _, colour, _ in items],
                 "line": {"width": 1, "color": CAUSE_LINE},
             },
-            text=[
-                f"{share:.1%} · {device_time(value).replace('device-', '')}"
-                for share, (_, _, value) in zip(shares, items, strict=True)
-            ],
+            text=texts,
             textposition="outside",
             cliponaxis=False,
             hovertemplate=f"%{{y}}<br>%{{text}}{pace.unit}{pace.hover}<extra></extra>",
@@ -148,7 +154,7 @@ def causes(seconds: Mapping[str, float], pace: Pace = REAL) -> go.Figure:
     )
     figure.update_layout(
         height=max(120, 34 * len(items) + 24),
-        margin={"l": 8, "r": 84, "t": 4, "b": 8},
+        margin={"l": 8, "r": 84 if price is None else 12 + 6 * max(map(len, texts), default=12), "t": 4, "b": 8},
         bargap=0.35,
         showlegend=False,
         dragmode=False,

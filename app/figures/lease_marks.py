@@ -98,6 +98,8 @@ def _trace(name: str, symbol: str, marks: Sequence[_Mark], size: int, clock: Pag
         "x": [clock.axis(mark.at) for mark in marks],
         "y": [mark.row + (LIFT if mark.home else -LIFT) for mark in marks],
         "marker": {"symbol": symbol, "size": size, "color": FILL, "line": {"color": OUTLINE, "width": 1.2}},
+        # a click tells of its lease
+        "customdata": [mark.lease.lease for mark in marks],
         "text": [_text(mark, clock, pace) for mark in marks],
         "hovertemplate": "%{text}<extra></extra>",
     }

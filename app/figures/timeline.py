@@ -15,11 +15,13 @@ from app import palette
 from app.clock import PageClock
 from app.detail import NO_DATA, Plan, Row, gaps
 from app.figures.command_marks import LANE_PX, CommandMarks, drawn
+from app.figures.event_marks import EVENTS_PX, EventMarks
 from app.figures.lease_marks import LeaseMarks
 from app.figures.rows import MARGIN_PX, gap_px, pool_names, row_axis
+from app.figures.time_axis import STOPS, hover_format
 from app.modelled import REAL, Pace
+from app.timeline_colours import PHASES, Scheme
 from storage.records import StepRow
-from storage.words import COLUMNS, IDLE_COLUMNS
 
 ROW_HEIGHTS_PX = (14, 58)
 """A row with a label beside it, and a thick one that does not shout yet."""
@@ -62,14 +64,20 @@ def timeline(
     steps: Sequence[StepRow] = (),
     commands: CommandMarks | None = None,
     leases: LeaseMarks | None = None,
+    events: EventMarks | None = None,
     pace: Pace = REAL,
+    scheme: Scheme = PHASES,
 ) -> go.Figure:
-    """codes: uint8 [rows, bins] of `detail.majority`. window: unix seconds shown at first; zoom may go beyond it."""
+    """codes: uint8 [rows, bins], categories of `scheme` from 1 on. window: unix seconds shown at first; zoom may go
+    beyond it. events: None where there is no lane for them."""
     leases, commands = leases or LeaseMarks(), commands or CommandMarks()
-    marks, named = _marks(steps, commands, (plan.t0, plan.t1), clock, pace)
+    strip_px = MARKS_HEIGHT_PX + (EVENTS_PX if events is not None else 0)
+    marks, named = _marks(steps, commands, (plan.t0, plan.t1), clock, pace, 0.4 * MARKS_HEIGHT_PX / strip_px)
+    if events is not None:
+        marks, named = [*marks, *events.traces], [*named, *events.legend]
     raster_px = len(rows) * _row_height(len(rows))
-    plot_px = raster_px + MARKS_HEIGHT_PX + commands.height_px
-    split, strip = raster_px / plot_px, (raster_px + MARKS_HEIGHT_PX) / plot_px
+    plot_px = raster_px + strip_px + commands.height_px
+    split, strip = raster_px / plot_px, (raster_px + strip_px) / plot_px
     names = pool_names(rows)
     crossing = drawn(
         commands,
@@ -88,10 +96,10 @@ def timeline(
         "dragmode": "zoom",
         "bargap": 0,
         "showlegend": False,
-        "meta": {"legend": [*_legend(codes), *leases.legend, *named]},
+        "meta": {"legend": [*_legend(codes, scheme), *leases.legend, *named]},
         "xaxis": {
             "type": "date", "range": [clock.axis(window[0]), clock.axis(window[1])], "showgrid": False,
-            "tickformat": "%H:%M:%S", "ticks": "outside", "ticklen": 4, "nticks": 8, "zeroline": False,
+            "tickformatstops": STOPS, "ticks": "outside", "ticklen": 4, "nticks": 8, "zeroline": False,
         },
         "yaxis": {"domain": [0, split], **row_axis(rows, _row_height(len(rows)))},
         "yaxis2": {"domain": [split, strip], "range": [0, 1], "visible": False, "fixedrange": True},
@@ -99,7 +107,7 @@ def timeline(
     }  # fmt: skip
     return go.Figure(
         {
-            "data": [_raster(codes, rows, plan, clock), *_hatch(codes, plan, clock), *leases.traces, *marks],
+            "data": [_raster(codes, rows, plan, clock, scheme), *_hatch(codes, plan, clock), *leases.traces, *marks],
             "layout": layout,
         }
     )
@@ -112,9 +120,10 @@ def _row_height(rows: int) -> int:
     return min(high, max(low, RASTER_HEIGHT_PX // max(rows, 1)))
 
 
-def _raster(codes: np.ndarray, rows: Sequence[Row], plan: Plan, clock: PageClock) -> dict[str, Any]:
-    count = len(CODES)
-    colours = ["rgba(0,0,0,0)", *(palette.COLOURS[column] for column in COLUMNS)]
+def _raster(codes: np.ndarray, rows: Sequence[Row], plan: Plan, clock: PageClock, scheme: Scheme) -> dict[str, Any]:
+    labels = ["no data", *scheme.labels]
+    count = len(labels)
+    colours = ["rgba(0,0,0,0)", *scheme.colours]
     scale = [[edge, colour] for i, colour in enumerate(colours) for edge in (i / count, (i + 1) / count)]
     return {
         "type": "heatmap",
@@ -129,8 +138,8 @@ def _raster(codes: np.ndarray, rows: Sequence[Row], plan: Plan, clock: PageClock
         "showscale": False,
         "ygap": gap_px(_row_height(len(rows))),
         # the page puts the labels of row and code into the text, so that they need not travel for every cell
-        "meta": {"labels": list(CODES), "rows": [row.label for row in rows]},
-        "hovertemplate": "%{text}<br>%{x|%H:%M:%S}<extra></extra>",
+        "meta": {"labels": labels, "rows": [row.label for row in rows]},
+        "hovertemplate": f"%{{text}}<br>%{{x|{hover_format(plan.bin_s)}}}<extra></extra>",
         "name": "",
     }
 
@@ -155,16 +164,14 @@ def _hatch(codes: np.ndarray, plan: Plan, clock: PageClock) -> list[dict[str, An
     return [bars] if missing else []
 
 
-def _legend(codes: np.ndarray) -> list[dict[str, str]]:
+def _legend(codes: np.ndarray, scheme: Scheme) -> list[dict[str, str]]:
     """name, colour and shape of what is in the picture; the chart host writes it above the chart."""
     present = set(np.unique(codes).tolist())
     items = [
-        {"name": palette.label(column), "colour": palette.COLOURS[column], "shape": "box"}
-        for code, column in enumerate(COLUMNS, start=1)
-        if code in present and column not in IDLE_COLUMNS
+        {"name": name, "colour": colour, "shape": "box"}
+        for name, colour, categories in scheme.entries
+        if present & {category + 1 for category in categories}
     ]
-    if present & {COLUMNS.index(column) + 1 for column in IDLE_COLUMNS}:
-        items.append({"name": "idle", "colour": palette.IDLE_COLOUR, "shape": "box"})
     if NO_DATA in present:
         items.append({"name": "no data", "colour": palette.NO_DATA_LINE, "shape": "hatch"})
     return items
@@ -176,26 +183,27 @@ def _marks(
     window: tuple[float, float],
     clock: PageClock,
     pace: Pace,
+    y: float,
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """Ends of steps and commands, and their part of the legend."""
+    """Ends of steps and commands at height `y` of the strip, and their part of the legend."""
     marks, named = [], []
     shown = [s for s in steps if window[0] <= s.t_end <= window[1]][-MAX_MARKS:]
     if shown:
         texts = [_step_text(s, pace) for s in shown]
-        marks.append(_mark("step", [clock.axis(s.t_end) for s in shown], texts, "triangle-down", STEP_COLOUR, 7))
+        marks.append(_mark("step", [clock.axis(s.t_end) for s in shown], texts, y, "triangle-down", STEP_COLOUR, 7))
         named.append({"name": "end of a step", "colour": STEP_COLOUR, "shape": "triangle"})
     if commands.flags:
         at, texts = [flag.x for flag in commands.flags], [flag.hover for flag in commands.flags]
-        marks.append(_mark("command", at, texts, "diamond", COMMAND_COLOUR, 10))
+        marks.append(_mark("command", at, texts, y, "diamond", COMMAND_COLOUR, 10))
         named.append({"name": "command", "colour": COMMAND_COLOUR, "shape": "diamond"})
     return marks, named
 
 
-def _mark(name: str, x: list[float], text: list[str], symbol: str, colour: str, size: int) -> dict[str, Any]:
+def _mark(name: str, x: list[float], text: list[str], y: float, symbol: str, colour: str, size: int) -> dict[str, Any]:
     return {
         "type": "scatter",
         "x": x,
-        "y": [0.4] * len(x),
+        "y": [y] * len(x),
         "yaxis": "y2",
         "mode": "markers",
         "name": name,

@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine import compared, comparing, launching, planning
+from engine import comparing, launching
 from engine import results as run_results
 from engine.cli import calibrate, client, follow
 from engine.cli.client import BadInput, EngineFailed
-from engine.comparing import Trial
-from engine.config import Job, JobError, Partition, check_runnable, dump_job, load_job, parse_job
+from engine.config import Job, JobError, Partition, check_runnable, dump_job, load_job, parse_job, planning
+from engine.config.comparison_parts import part_of
+from planner.compared import document
+from planner.configurations import Trial, planned_runs, trials
 from storage.database import TelemetryMissing
 from storage.paths import DataDir
 from storage.reader import TelemetryReader
@@ -86,7 +88,7 @@ def prepare(
     split = _given(given) if given else _best_split(base, own, measured, source=str(path))
     with _options():
         found = comparing.configurations(arms, own=own, splits=split.partitions)
-    jobs = {trial: _job(path, settings, trial, own) for trial in comparing.trials(found, values)}
+    jobs = {trial: _job(path, settings, trial, own) for trial in trials(found, values)}
     return Planned(
         comparison=f"bench-{base.name}-{time.strftime('%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
         plan=comparing.plan_of(
@@ -133,7 +135,7 @@ def run(data: DataDir, planned: Planned, *, base_dir: Path, quiet: bool) -> Ende
     Raises EngineFailed when that happens before any run was stored.
     """
     stopped, failure = False, None
-    total = comparing.planned_runs(planned.plan)
+    total = planned_runs(planned.plan)
     print(f"comparison {planned.comparison}: {total} runs", file=sys.stderr)
     try:
         with client.engine(data) as owner:
@@ -163,12 +165,10 @@ def stored(data: DataDir, comparison: str) -> dict[str, Any]:
         if not rows:
             known = ", ".join(each.comparison for each in reader.comparisons(limit=NAMED)) or "none"
             raise BadInput(f"--show: comparison {comparison!r} is not known; the newest are: {known}")
-        parts = [
-            compared.part_of(row, parse_job(row.job, source=row.run_id), run_results.build(reader, row)) for row in rows
-        ]
+        parts = [part_of(row, parse_job(row.job, source=row.run_id), run_results.build(reader, row)) for row in rows]
     plan = rows[0].comparison_plan
     assert plan is not None, f"run {rows[0].run_id} lacks the plan of comparison {comparison}"
-    return compared.document(comparison, plan, parts)
+    return document(comparison, plan, parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

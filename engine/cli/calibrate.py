@@ -10,7 +10,8 @@ from typing import Any
 from engine import profiles
 from engine.cli import client, follow
 from engine.cli.client import EngineFailed
-from engine.config import BORROWING_ARMS, Job, dump_job
+from engine.config import BORROWING_ARMS, Job, calibrations, dump_job
+from engine.config.calibrations import Calibration
 from storage.paths import DataDir
 from storage.reader import TelemetryReader
 
@@ -29,7 +30,7 @@ class Calibrated:
     """result fields of the run"""
     stopped: bool
     """Ctrl-C ended it"""
-    calibration: profiles.Calibration | None
+    calibration: Calibration | None
     path: Path | None
     """where it is stored"""
 
@@ -62,7 +63,7 @@ def calibrate(data: DataDir, job: Job, *, base_dir: Path, quiet: bool) -> Calibr
     return Calibrated(result=result, stopped=stopped, calibration=found, path=profiles.store(data, job, found))
 
 
-def measured(data: DataDir, run_id: str) -> profiles.Calibration:
+def measured(data: DataDir, run_id: str) -> Calibration:
     """What a run that has ended measured of itself. Raises EngineFailed when that is no whole profile."""
     with TelemetryReader(data.telemetry_db) as reader:
         run = reader.run(run_id)
@@ -73,11 +74,11 @@ def measured(data: DataDir, run_id: str) -> profiles.Calibration:
             "switch in both directions; use more --steps or more prompts_per_step, or an arm that lends both ways"
         )
     try:
-        profile = profiles.measured(run.profile)
+        profile = calibrations.measured(run.profile)
     except ValueError as error:
         raise EngineFailed(f"run {run_id} measured what no job file may say: {error}") from None
     ended = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(run.ended_at or run.measured_until or time.time()))
-    return profiles.Calibration(profile=profile, run_id=run_id, at=ended, model_error=run.model_error or {})
+    return Calibration(profile=profile, run_id=run_id, at=ended, model_error=run.model_error or {})
 
 
 def document(done: Calibrated) -> dict[str, Any]:

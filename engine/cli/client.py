@@ -237,6 +237,16 @@ def command(
     }
 
 
+def ask(data: DataDir, kind: str, payload: dict[str, Any], *, seconds: float) -> Command:
+    """Send a command that names no run and wait until it is done. Raises BadInput when it is refused, EngineFailed."""
+    with Mailbox(data.control_db) as mailbox:
+        command_id = mailbox.send(kind, payload, who=who())
+        answer = _wait(mailbox, data, command_id, {"applied", "rejected", "superseded", "expired"}, seconds)
+    if answer.state != "applied":
+        raise BadInput(f"{kind}: {answer.answer or answer.state}")
+    return answer
+
+
 def _wait(mailbox: Mailbox, data: DataDir, command_id: int, states: set[str], seconds: float) -> Command:
     """The command once it is in one of the states; says on stderr what an accepted one still waits for."""
     deadline = time.monotonic() + seconds

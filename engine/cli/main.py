@@ -13,14 +13,14 @@ from engine import allowed_paths, comparing
 from engine.cli import calibrate as measuring
 from engine.cli import client, follow, show, show_calibration
 from engine.cli.client import BadInput
-from engine.config import Job, JobError, check_runnable, dump_job, load_job, to_profile
+from engine.config import Job, JobError, check_runnable, dump_job, load_job
 from engine.config.job import usable_cores
 from storage.database import StorageError
 from storage.paths import DataDir
 
 if TYPE_CHECKING:
-    from engine import planning
     from engine.cli.bench import Planned
+    from engine.config import planning
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -65,12 +65,10 @@ def _job(path: Path, settings: list[str] | None) -> Job:
 
 def _measured(job: Job, data_dir: str | None) -> planning.Known | None:
     """The stored calibration of a job that has no profile of its own."""
-    from engine import planning, profiles
+    from engine.config import calibrations, planning
 
-    found = profiles.find(DataDir.from_env(data_dir), job) if job.profile is None else None
-    if found is None:
-        return None
-    return planning.Known(profile=to_profile(found.profile), source=found.source, model_error=found.model_error)
+    found = calibrations.find(DataDir.from_env(data_dir), job) if job.profile is None else None
+    return planning.known_from(found) if found is not None else None
 
 
 def _print_json(document: Any) -> None:
@@ -190,8 +188,8 @@ def calibrate(
 @app.command(epilog="Example: bidirl plan jobs/emulated_16.yaml --set devices.partition=auto --set devices.count=32")
 def plan(job_file: JobFile, settings: Settings = None, json_output: Json = False, data_dir: Data = None) -> None:
     """Rank the partitions of a job with a profile or a calibration, with reasons; no device is needed."""
-    from engine import planning  # the planner's numpy, which only these two commands need
     from engine.cli import show_planner
+    from engine.config import planning  # the planner's numpy, which only these two commands need
 
     job = load_job(job_file, settings or [])
     planned = planning.plan_job(job, source=str(job_file), measured=_measured(job, data_dir))
@@ -347,6 +345,21 @@ def runs_show(run_id: RunId, json_output: Json = False, data_dir: Data = None) -
     _print_json(result) if json_output else show.summary(result)
 
 
+@runs_app.command("compare", epilog="Example: bidirl runs compare demo-1129-101500-ab12 demo-1129-103000-cd34")
+def runs_compare(
+    run_ids: Annotated[
+        list[str], typer.Argument(metavar="RUN RUN [RUN ...]", help="Run ids; the first is the baseline.")
+    ],
+    json_output: Json = False,
+    data_dir: Data = None,
+) -> None:
+    """In what runs differ, and their key figures against the first."""
+    from engine.cli import compare
+
+    found = compare.read(client.data_dir(data_dir), run_ids)
+    _print_json(compare.document(found)) if json_output else compare.show(found)
+
+
 @app.command(epilog="Example: bidirl replay demo-1129-101500-ab12")
 def replay(run_id: RunId, json_output: Json = False, data_dir: Data = None) -> None:
     """Ask the policy again for every stored decision of a run: it must decide the same."""
@@ -367,6 +380,44 @@ def runs_delete(run_id: RunId, json_output: Json = False, data_dir: Data = None)
     data = client.data_dir(data_dir)
     client.require_engine(data)
     answer = client.command(data, "delete", {}, run_id=run_id, wait=True)
+    _print_json(answer) if json_output else print(answer["answer"])
+
+
+@runs_app.command("export", epilog="Example: bidirl runs export demo-1129-101500-ab12 --format perfetto --out a.gz")
+def runs_export(
+    run_id: RunId,
+    form: Annotated[str, typer.Option("--format", help="perfetto, parquet, csv or bundle.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="PATH",
+            help="File that is not there yet; for parquet and csv a folder, or a zip where the name ends with .zip.",
+        ),
+    ],
+    json_output: Json = False,
+    data_dir: Data = None,
+) -> None:
+    """Write a run as a trace for the Perfetto viewer, as tables, or as one file that another installation imports."""
+    from engine.cli import export as exporting  # pyarrow, which only this needs
+
+    report = exporting.export_run(client.data_dir(data_dir), run_id, form, out)
+    _print_json(exporting.document(run_id, report)) if json_output else print(exporting.text(run_id, report))
+
+
+@runs_app.command("import", epilog="Example: bidirl runs import demo.bidirl.zip --as demo-from-ana")
+def runs_import(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="File that `bidirl runs export` wrote.")],
+    name: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Another run id, where the bundle's own is taken.")
+    ] = None,
+    json_output: Json = False,
+    data_dir: Data = None,
+) -> None:
+    """Take a run of another installation into this one, through the engine: only it writes telemetry."""
+    from engine.cli import export as exporting
+
+    answer = exporting.import_bundle(client.data_dir(data_dir), bundle, name)
     _print_json(answer) if json_output else print(answer["answer"])
 
 

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from engine import profiles
 from engine.cli.show import console
+from engine.config.calibrations import Calibration
 from engine.config.profile import RolloutProfile, TrainProfile
-from engine.profiles import Calibration
 
 
 def calibration(found: Calibration, path: Path) -> None:

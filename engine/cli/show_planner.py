@@ -9,7 +9,7 @@ from rich.table import Table
 
 from engine.cli.show import console
 from engine.config import Job
-from engine.planning import Planned
+from engine.config.planning import Planned
 from planner.partitions import Candidate
 from planner.stage_model import StageModel
 

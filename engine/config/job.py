@@ -12,14 +12,11 @@ from engine.config.errors import unknown_key
 from engine.config.learning import AlgorithmConfig, EvalConfig, ModelConfig, SamplingConfig, TaskConfig
 from engine.config.profile import ProfileConfig
 from engine.config.strict import Strict, one_of
-from planner.policy.arms import LENDING, consume_of
+from planner.policy.arms import ARMS, LENDING, consume_of
 from planner.policy.improvements import DEFAULT, IMPROVEMENTS, Improvements
 
 BORROWING_ARMS = LENDING
 """Arms that lend devices, so that each pool must be able to host the other role."""
-
-ARMS = ("no_borrow", "colocated", *BORROWING_ARMS)
-"""Scheduling policies."""
 
 KINDS_AVAILABLE = ("cpu", "emulated")
 """Kinds of device that run live."""

@@ -63,9 +63,15 @@ class Part:
 
     device: int
     groups: list[int] = field(default_factory=list)
-    stats: ChunkStats = field(default_factory=ChunkStats)
+    by_role: dict[str, ChunkStats] = field(default_factory=dict)
+    """Role that it trained them in, primary or auxiliary -> their sums; a device may change its home in the step."""
     gradient: ShippedGradient | None = None
     """Where it lies; None: only the replica has it."""
+
+    @property
+    def stats(self) -> ChunkStats:
+        """Of its groups."""
+        return merge(self.by_role.values())
 
 
 @dataclass(slots=True)
@@ -99,6 +105,12 @@ class StepEntry:
     def stats(self) -> ChunkStats:
         """Of the groups that are trained."""
         return merge(part.stats for part in self.parts)
+
+    @property
+    def by_role(self) -> dict[str, ChunkStats]:
+        """Role of the trainers, primary or auxiliary -> sums of the groups that they trained; only roles that did."""
+        roles = sorted({role for part in self.parts for role in part.by_role})
+        return {role: merge(part.by_role[role] for part in self.parts if role in part.by_role) for role in roles}
 
     def part_of(self, device: int) -> Part | None:
         """What the device accumulated and did not ship."""
@@ -192,7 +204,8 @@ class Book:
             self.step.parts.append(part)
         if trained and part is not None:
             part.groups += trained
-            part.stats += stats
+            role = "primary" if trainer.lease is None else "auxiliary"
+            part.by_role[role] = part.by_role.get(role, ChunkStats()) + stats
         self.requeue(given_back)
         trainer.busy = "chunk" if trainer.chunks else None
         trainer.busy_since = now

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from engine.learning.stats import LagStats
 from engine.ledger_check import Account
 from engine.run.book import Group, StepEntry
 from engine.run.idle_log import IdleLog
@@ -166,27 +167,15 @@ def step_row(
     `learns`: False for emulated devices, of which nothing that is learnt can be told.
     """
     stats = step.stats
-    over = stats.over_lags
     metrics: dict[str, Any] = {
-        "mismatch_kl": over.mismatch_kl,
-        "clip_share": over.clip_share,
-        "capped_share": over.capped_share,
-        "ess": over.effective_sample_share,
+        **_correction(stats.over_lags),
         "reference_kl": stats.reference_kl_sum / stats.tokens if stats.tokens else None,
         "learning_rate": done.stats.learning_rate,
         "trained_tokens": stats.tokens,
         "merge_s": done.merge_s,
         "snapshot_s": done.snapshot_s,
-        "by_lag": {
-            str(lag): {
-                "groups": of_lag.groups,
-                "mismatch_kl": of_lag.mismatch_kl,
-                "clip_share": of_lag.clip_share,
-                "capped_share": of_lag.capped_share,
-                "ess": of_lag.effective_sample_share,
-            }
-            for lag, of_lag in sorted(stats.by_lag.items())
-        },
+        "by_lag": {str(lag): _part(of_lag) for lag, of_lag in sorted(stats.by_lag.items())},
+        "by_role": {role: _part(of_role.over_lags) for role, of_role in step.by_role.items()},
     }
     if not learns:
         metrics = {name: metrics[name] for name in ("trained_tokens", "merge_s", "snapshot_s")}
@@ -209,3 +198,18 @@ def step_row(
         staleness=staleness,
         metrics=metrics,
     )
+
+
+def _correction(sums: LagStats) -> dict[str, float | None]:
+    """How far the rollouters' policy was from the trainer's over these groups, and what correcting for it took."""
+    return {
+        "mismatch_kl": sums.mismatch_kl,
+        "clip_share": sums.clip_share,
+        "capped_share": sums.capped_share,
+        "ess": sums.effective_sample_share,
+    }
+
+
+def _part(sums: LagStats) -> dict[str, float | None]:
+    """The same for a part of the step's groups, with how many they are."""
+    return {"groups": sums.groups, **_correction(sums)}

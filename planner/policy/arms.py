@@ -10,6 +10,9 @@ from planner.policy.pulls import OURS
 LENDING = ("rollout_on_train", "train_on_rollout", "opportunistic", "bidirectional_paper", "bidirectional")
 """Arms that lend devices, so that each pool must be able to host the other role."""
 
+ARMS = ("no_borrow", "colocated", *LENDING)
+"""All of them."""
+
 
 def consume_of(arm: str, asked: Literal["stream", "whole_batch"] | None) -> Literal["stream", "whole_batch"]:
     """How trainers consume a step; without being asked `bidirectional` streams and the others take a whole batch, as

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from heapq import heappop
 
 import numpy as np
@@ -53,6 +54,8 @@ class Simulator(Fleet):
         self._decided_at = -math.inf
         self._at_once = 0
         self._picked: list[int] = []
+        self.watch: Callable[[int], None] | None = None
+        """Told the number of steps that are made, after each: for whoever waits, and may raise to end it."""
         for failure in setup.failures:
             self.push(failure.at, FAIL, failure)
         for at in setup.revoke_at:
@@ -178,6 +181,8 @@ class Simulator(Fleet):
             if trainer.busy == "optimizer":
                 trainer.changed(busy=None, idle_since=self.now)
             trainer.changed(shipped=False)
+        if self.watch is not None:
+            self.watch(world.step.version)
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 

@@ -192,8 +192,26 @@ def _step(run_id: str, step: int, t_start: float, t_end: float, steps: int, rng:
         lag={0: 3, 1: 5} if step > 1 else {0: 8},
         no_signal=rng.randint(0, 3),
         staleness=1.0,
-        metrics={"mismatch_kl": 0.002 + rng.uniform(0, 0.001), "capped_share": 0.001, "publish_s": 0.01},
+        metrics={
+            "mismatch_kl": 0.002 + rng.uniform(0, 0.001),
+            "capped_share": 0.001,
+            "clip_share": 0.0,
+            "ess": 0.93,
+            "learning_rate": 6e-4,
+            "publish_s": 0.01,
+            "by_lag": {str(lag): _part(groups, 1 + lag) for lag, groups in ((0, 3), (1, 5)) if step > 1 or lag == 0},
+            # every fourth step has no auxiliary trainer
+            "by_role": {"primary": _part(5, 1), **({"auxiliary": _part(3, 1.5)} if step % 4 else {})},
+        },
     )
+
+
+def _part(groups: int, times: float) -> dict[str, float]:
+    """What correcting for older weights took for a part of a step's groups."""
+    return {
+        "groups": groups, "mismatch_kl": 0.002 * times, "clip_share": 0.0, "capped_share": 0.001 * times,
+        "ess": 1 - 0.05 * times,
+    }  # fmt: skip
 
 
 def _group(run_id: str, step: int, index: int, end: float, rng: random.Random) -> GroupRow:

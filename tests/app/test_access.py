@@ -289,7 +289,7 @@ def test_many_addresses_together_get_one_try_a_second_and_a_quiet_operator_gets_
 # -- one way to write -------------------------------------------------------------------------------------------------
 
 WRITES = {"set_setting", "set_note", "add_tag", "remove_tag", "accept", "apply", "reject", "supersede", "expire"}
-"""Methods of the mailbox that write, besides `send`, which sessions have too."""
+"""Methods of the mailbox that write, besides `send`. A session has ways of its own to some of them."""
 
 
 def calls(path: Path, is_one: Callable[[ast.Attribute], bool]) -> list[int]:
@@ -305,7 +305,7 @@ def test_no_page_writes_past_the_check() -> None:
 
     def writes(call: ast.Attribute) -> bool:
         by_session = isinstance(call.value, ast.Name) and call.value.id == "session"
-        return call.attr in WRITES or (call.attr == "send" and not by_session)
+        return call.attr in (*WRITES, "send") and not by_session
 
     found = {path.name: calls(path, writes) for path in sorted(APP.rglob("*.py"))}
     assert {name for name, lines in found.items() if lines} == {"session.py"}

@@ -11,7 +11,7 @@ from app.decision_rows import summaries
 from app.key_figures import five_numbers
 from app.lending import Lending
 from app.modelled import REAL, Pace, explained, pace_of
-from app.runs_table import Figures, row
+from app.runs_table import Figures, Listed, row
 from storage.records import LeaseOutcome, RunRow
 from storage.words import DIRECTIONS
 from tests.app.fake_lending import make_decision, make_lease
@@ -73,8 +73,8 @@ def test_key_figures_of_emulated_devices_are_modelled_and_each_says_so() -> None
 
 
 def test_a_row_of_the_runs_table_is_modelled_and_has_no_rewards() -> None:
-    figures = Figures(idle=0.1, sums={}, lost_s=36.0, tokens_per_s=200_000.0, rewards=())
-    told = row(emulated(name="e"), "running", figures, PageClock())
+    figures = Figures(idle=0.1, device_s=360.0, tokens_per_s=200_000.0)
+    told = row(Listed(run=emulated(name="e"), state="running", figures=figures), PageClock())
     assert (told["kind"], told["lost device-h"], told["tokens/s"]) == ("EMULATED", pytest.approx(0.5), 4000.0)
     assert told["reward"] is None
 

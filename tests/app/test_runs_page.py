@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.access import NotAllowed
+from app.runs_marks import change_tags, checked, write_note
+from app.runs_page import stamp
 from app.runs_table import can_delete, can_resume, sampled
+from app.runs_url import Chosen
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.words import RUN_STATES
 from tests.app.fake_run import open_writer, write_engine, write_run
+from tests.app.many_runs import write_many
 from tests.app.test_live_page import MAIN, TIMEOUT_S, words
 
 
@@ -43,8 +48,9 @@ def show(**state: Any) -> AppTest:
     return page
 
 
-def chosen(row: int) -> dict[str, Any]:
-    return {"runs_table": {"selection": {"rows": [row], "columns": [], "cells": []}}}
+def chosen(*run_ids: str) -> dict[str, Any]:
+    """Session state in which these runs were chosen on the table."""
+    return {"_runs_chosen": Chosen(ids=run_ids)}
 
 
 def test_every_run_is_a_row_with_what_it_lost(folder: DataDir) -> None:
@@ -52,7 +58,7 @@ def test_every_run_is_a_row_with_what_it_lost(folder: DataDir) -> None:
     table = show().dataframe[0].value
     assert list(table["run"]) == ["new-2", "old-1"]
     assert list(table["state"]) == ["running", "stopped"]
-    assert list(table["steps"]) == ["20 / 60", "10 / 60"]
+    assert (list(table["steps"]), list(table["of"])) == ([20, 10], [60, 60])
     assert all(5 < share < 25 for share in table["idle"])
     assert list(table["who"]) == ["ana", "ana"]
     assert len(table["reward"][1]) == 10
@@ -78,7 +84,7 @@ def test_nothing_is_offered_before_a_run_is_chosen(folder: DataDir) -> None:
 )
 def test_a_chosen_run_can_be_opened_cloned_and_resumed(folder: DataDir, key: str, title: str, query: str) -> None:
     write_two(folder)
-    page = show(**chosen(1))
+    page = show(**chosen("old-1"))
     page.button(key=key).click().run()
     assert not page.exception
     assert [t.value for t in page.title] == [title]
@@ -87,7 +93,7 @@ def test_a_chosen_run_can_be_opened_cloned_and_resumed(folder: DataDir, key: str
 
 def test_deleting_asks_first_and_is_sent_to_the_engine(folder: DataDir) -> None:
     write_two(folder)
-    page = show(**chosen(1))
+    page = show(**chosen("old-1"))
     page.button(key="run_delete_confirm").click().run()
     with Mailbox(folder.control_db) as mailbox:
         assert [(c.kind, c.run_id, c.who) for c in mailbox.list()] == [("delete", "old-1", "ana")]
@@ -96,7 +102,7 @@ def test_deleting_asks_first_and_is_sent_to_the_engine(folder: DataDir) -> None:
 
 def test_a_live_run_can_be_neither_resumed_nor_deleted(folder: DataDir) -> None:
     write_two(folder)
-    page = show(**chosen(0))
+    page = show(**chosen("new-2"))
     assert page.button(key="run_resume").disabled
 
 
@@ -110,3 +116,102 @@ def test_a_reward_line_is_a_mean_of_neighbours() -> None:
     assert sampled([1.0, 3.0, 5.0, 7.0], 2) == (2.0, 6.0)
     assert sampled([1.0, 3.0], 60) == (1.0, 3.0)
     assert sampled([], 60) == ()
+
+
+def test_several_chosen_runs_are_deleted_together_after_a_question(folder: DataDir) -> None:
+    now = time.time()
+    write_two(folder)
+    writer = open_writer(folder, now)
+    write_run(writer, "old-3", now=now - 1900, state="failed", steps=3, seed=2)
+    writer.close()
+    page = show(**chosen("old-1", "new-2", "old-3"))
+    assert [b.label for b in page.button if b.key == "run_open"] == []
+    assert "old-1" in words(page)
+    assert "1 of the chosen runs go on" in words(page)
+    page.button(key="run_delete_confirm").click().run()
+    with Mailbox(folder.control_db) as mailbox:
+        sent = {(c.kind, c.run_id) for c in mailbox.list()}
+    assert sent == {("delete", "old-1"), ("delete", "old-3")}, "the live run stays"
+
+
+def test_a_search_and_filters_come_from_the_address_and_can_be_cleared(folder: DataDir) -> None:
+    write_two(folder)
+    page = AppTest.from_file(MAIN, default_timeout=TIMEOUT_S)
+    page.switch_page("app_pages/runs.py")
+    page.query_params["q"] = "OLD ana"
+    page.query_params["state"] = "stopped"
+    page.run()
+    assert not page.exception
+    assert list(page.dataframe[0].value["run"]) == ["old-1"]
+    assert "1 of 2 runs" in words(page)
+    page.button(key="clear_filters").click().run()
+    assert list(page.dataframe[0].value["run"]) == ["new-2", "old-1"]
+    page.text_input(key="q").set_value("nothing like that").run()
+    assert not page.exception
+    assert "No run is like that" in words(page)
+
+
+def test_a_state_of_the_address_that_no_run_is_in_is_no_filter(folder: DataDir) -> None:
+    write_two(folder)
+    page = AppTest.from_file(MAIN, default_timeout=TIMEOUT_S)
+    page.switch_page("app_pages/runs.py")
+    page.query_params["state"] = "exploded"
+    page.run()
+    assert not page.exception
+    assert len(page.dataframe[0].value) == 2
+
+
+def test_tags_and_notes_are_shown_found_and_written_by_operators(folder: DataDir) -> None:
+    write_two(folder)
+    with Mailbox(folder.control_db) as mailbox:
+        mailbox.add_tag("new-2", "good", who="ben")
+    page = show(**chosen("old-1"))
+    tags = next(box for box in page.multiselect if box.label == "Tags")
+    assert (tags.value, tags.options) == ([], ["good"])
+    tags.select("good").run()
+    assert not page.exception
+    page.text_area[0].set_value("  the **first** one  ").run()
+    with Mailbox(folder.control_db) as mailbox:
+        assert (mailbox.tags("old-1"), mailbox.note("old-1")) == (("good",), "the **first** one")
+    page.text_input(key="q").set_value("good first").run()
+    assert list(page.dataframe[0].value["run"]) == ["old-1"]
+    next(box for box in page.multiselect if box.label == "Tags").unselect("good").run()
+    with Mailbox(folder.control_db) as mailbox:
+        assert mailbox.tags("old-1") == ()
+
+
+def test_a_viewer_can_read_tags_and_notes_and_change_none(folder: DataDir, secret: str) -> None:
+    write_two(folder)
+    page = show(**chosen("old-1"))
+    assert next(box for box in page.multiselect if box.label == "Tags").disabled
+    assert page.text_area[0].disabled
+    # a disabled field is a courtesy; whoever gets around it is refused where the row is written
+    with pytest.raises(NotAllowed):
+        change_tags(["old-1"], add=["x"])
+    with pytest.raises(NotAllowed):
+        write_note("old-1", "x")
+
+
+@pytest.mark.parametrize("tag", ["", "   ", "x" * 41])
+def test_a_tag_that_is_none_is_refused_with_its_value(tag: str) -> None:
+    with pytest.raises(ValueError, match="a tag has 1 to 40 characters"):
+        checked(tag)
+    assert checked("  two \n words ") == "two words"
+
+
+def test_a_table_of_thousands_opens(folder: DataDir) -> None:
+    write_many(folder, 2000, now=time.time(), steps=20, interrupted=3)
+    page = show()
+    assert len(page.dataframe[0].value) == 2000
+    assert "2,000 runs" in words(page)
+
+
+def test_the_page_is_drawn_again_only_when_a_run_moved_on(folder: DataDir) -> None:
+    write_two(folder)
+    show()
+    before = stamp()
+    assert stamp() == before
+    writer = open_writer(folder, time.time())
+    writer.run("new-2", steps=21)
+    writer.close()
+    assert stamp() != before

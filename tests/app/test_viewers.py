@@ -119,7 +119,7 @@ def test_a_viewer_may_look_at_the_dry_run(folder: DataDir, secret: str) -> None:
 
 
 def test_a_viewer_can_neither_resume_nor_delete(folder: DataDir, secret: str) -> None:
-    page = show("runs", **chosen(0))
+    page = show("runs", **chosen("old-1"))
     assert page.button(key="run_resume").disabled
     assert not page.button(key="run_open").disabled
     assert not page.button(key="run_clone").disabled

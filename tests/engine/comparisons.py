@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import work
-from engine.compared import Part
-from engine.comparing import Configuration
+from planner import work
+from planner.compared import Part
+from planner.configurations import Configuration
 
 LEASES = {"admitted": 6, "refused": 2, "delivered": 5}
 

@@ -75,6 +75,18 @@ def test_a_chunk_leaves_the_queue_when_it_is_handed_out_and_counts_when_it_is_tr
     assert (trainer.busy, book.step.trained, book.step.stats.groups) == (None, 3, 3)
 
 
+def test_a_steps_sums_are_kept_by_the_role_of_its_trainers_also_where_a_device_changes_its_home() -> None:
+    book = make_book(trainers=2)
+    taken(book)
+    book.train[2].lease = 7
+    trained(book, 1, 0)
+    trained(book, 2, 1, 2)
+    book.train[2].lease = None
+    trained(book, 2, 3)
+    assert {role: stats.groups for role, stats in book.step.by_role.items()} == {"auxiliary": 2, "primary": 2}
+    assert (book.step.stats.groups, book.step.trained, len(book.step.parts)) == (4, 4, 2)
+
+
 def test_groups_that_a_chunk_gives_back_are_at_the_head_of_the_queue_again_in_their_order() -> None:
     book = make_book()
     taken(book)

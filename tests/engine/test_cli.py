@@ -34,7 +34,10 @@ COMMANDS = (
     "serve",
     "runs list",
     "runs show",
+    "runs compare",
     "runs delete",
+    "runs export",
+    "runs import",
     "doctor",
 )
 """Those that the contract documents and this version has."""

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from engine import profiles
 from engine.cli import calibrate, client, follow
 from engine.cli.main import main
-from engine.config import Job, dump_job, load_job, parse_job
+from engine.config import Job, calibrations, dump_job, load_job, parse_job
 from engine.config.profile import from_profile
 from storage.paths import DataDir
 from storage.reader import TelemetryReader
@@ -119,7 +118,7 @@ def test_calibrate_runs_the_job_short_and_stores_what_it_measured(
     assert document["profile"] == PROFILE
     assert (document["run_id"], document["at"], document["model_error"]) == (RUN, "2023-11-14T22:13:20Z", ERROR)
     assert Path(document["path"]) == data.root / "profiles" / f"{document['fingerprint']}.yaml"
-    found = profiles.find(data, load_job(Path("job.yaml")))
+    found = calibrations.find(data, load_job(Path("job.yaml")))
     assert found is not None
     assert (found.run_id, found.model_error) == (RUN, ERROR)
     assert found.profile.model_dump(mode="json") == PROFILE
@@ -161,7 +160,7 @@ def test_a_second_calibration_replaces_the_first(call: Call, data: DataDir, engi
     engine["columns"] = {"profile": PROFILE | {"optimizer_s": 0.125}}
     call("calibrate", "job.yaml")
     assert len(list((data.root / "profiles").iterdir())) == 1
-    found = profiles.find(data, load_job(Path("job.yaml")))
+    found = calibrations.find(data, load_job(Path("job.yaml")))
     assert found is not None
     assert found.profile.optimizer_s == 0.125
 
@@ -193,7 +192,7 @@ def test_a_second_calibration_replaces_the_first(call: Call, data: DataDir, engi
 )
 def test_a_calibration_holds_for_jobs_that_run_at_the_same_speeds(setting: str, same: bool, data: DataDir) -> None:
     before, after = load_job(Path("job.yaml")), load_job(Path("job.yaml"), [setting])
-    assert (profiles.fingerprint(before) == profiles.fingerprint(after)) == same
+    assert (calibrations.fingerprint(before) == calibrations.fingerprint(after)) == same
 
 
 def test_plan_and_simulate_go_by_the_stored_calibration_and_say_so(
@@ -217,7 +216,7 @@ def test_plan_and_simulate_go_by_the_stored_calibration_and_say_so(
 
 @pytest.mark.parametrize("text", ["[", "{}", "profile: {}", "1", "run_id: x\nat: y\nmodel_error: 3\nprofile: {}"])
 def test_a_file_that_is_no_calibration_is_named(call: Call, data: DataDir, text: str) -> None:
-    path = profiles.path_of(data, load_job(Path("job.yaml")))
+    path = calibrations.path_of(data, load_job(Path("job.yaml")))
     path.parent.mkdir(parents=True)
     path.write_text(text)
     code, out, err = call("plan", "job.yaml")

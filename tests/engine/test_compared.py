@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from engine import work
-from engine.compared import Part, document, part_of
 from engine.config import dump_job, parse_job
+from engine.config.comparison_parts import part_of
+from planner import work
+from planner.compared import DIRECTIONS, ENDED, Part, document
+from storage import words
 from storage.records import RunRow
 from tests.engine.comparisons import make_part, make_plan, make_result
 
@@ -241,3 +243,7 @@ def test_only_a_run_that_ended_as_it_was_asked_for_counts(
     row = RunRow(**({name: getattr(row, name) for name in RunRow.__dataclass_fields__} | columns))
     part = part_of(row, job, make_result(**result))
     assert (part.label, part.repeat, part.staleness, part.devices, part.problem) == ("no_borrow", 2, 0.5, 4, problem)
+
+
+def test_the_words_that_a_comparison_goes_by_are_those_that_are_stored() -> None:
+    assert (set(ENDED), set(DIRECTIONS)) == (set(words.TERMINAL), set(words.DIRECTIONS))

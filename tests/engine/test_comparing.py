@@ -7,8 +7,9 @@ from collections import Counter
 import pytest
 
 from engine import comparing
-from engine.comparing import Configuration, Trial, configurations, order, planned_runs, settings_of, trials
+from engine.comparing import configurations, order, settings_of
 from engine.config import ARMS, Partition, apply_settings, check_job, parse_job
+from planner.configurations import Configuration, Trial, planned_runs, trials
 
 ONE = Partition(rollout=1, train=1)
 EIGHT = Partition(rollout=8, train=8)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine import planning
-from engine.config import Job, JobError, load_job, to_profile
-from engine.planning import Known, plan_job
+from engine.config import Job, JobError, load_job, planning, to_profile
+from engine.config.planning import Known, plan_job
 from planner.partitions import plan_profile
 from planner.profile_models import models_of
 

@@ -281,5 +281,6 @@ def test_an_emulated_run_is_told_in_the_seconds_that_its_devices_stand_for(store
     assert there["throughput_tokens_per_s"] == pytest.approx(here["throughput_tokens_per_s"] / 10)
     work, modelled = here["work"], there["work"]
     assert modelled["rollout_s_per_1000_tokens"] == pytest.approx(10 * work["rollout_s_per_1000_tokens"])
-    for name in ("idle", "utilisation", "bound_ratio", "tokens", "lag"):
+    for name in ("utilisation", "bound_ratio", "tokens", "lag"):
         assert there[name] == here[name]
+    assert there["idle"] == here["idle"] | {"device_s": pytest.approx(300.0)}  # shares of 30 device-seconds here

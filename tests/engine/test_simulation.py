@@ -11,8 +11,9 @@ import pytest
 from engine import results, simulation
 from engine.config import Job, JobError
 from engine.config.job import ARMS as ALL_ARMS
-from engine.planning import Known, plan_job
-from engine.simulation import Recorded, chosen_split, setup_of, simulate
+from engine.config.planning import Known, plan_job
+from engine.config.playing import Recorded, chosen_split, setup_of
+from engine.simulation import simulate
 from planner.policy.actions import Refuse
 from planner.policy.improvements import DEFAULT
 from planner.simulator.bounds import fluid_throughput
@@ -53,6 +54,16 @@ def test_the_setup_is_the_job() -> None:
     assert setup.directions == {"rollout_on_train", "train_on_rollout"}
     assert setup.improvements == DEFAULT.without("keep_lease")
     assert setup.profile.response_tokens.linear_drift == 0.3
+
+
+def test_what_a_job_may_not_lend_is_not_lent_when_it_is_played() -> None:
+    setup = setup_for("schedule.borrow={train_on_rollout: false, lend_cap: 4, min_lease_s: 2.5}")
+    assert setup.directions == {"rollout_on_train"}
+    assert (setup.lend_cap, setup.min_lease_s) == (4, 2.5)
+    lent = made(make_job(SHORT, "devices.partition=12:4", "schedule.borrow={train_on_rollout: false}"))["leases"]
+    assert not any(lent["train_on_rollout"].values())
+    nothing = made(make_job(SHORT, "devices.partition=12:4", "schedule.borrow={lend_cap: 0}"))["leases"]
+    assert nothing["train_on_rollout"]["admitted"] == 0
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from engine import compared
+from planner import compared
 from tests.engine.comparisons import make_part, make_plan
 from tests.report import trimming
 from tests.report.trimming import Document

@@ -20,9 +20,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache, partial
 from pathlib import Path
 
-from engine import planning, simulation
+from engine import simulation
 from engine.cli import client
-from engine.config import load_job, parse_job
+from engine.config import load_job, parse_job, planning
 from planner.policy.improvements import DEFAULT, IMPROVEMENTS
 from planner.throughput import steady
 from storage.paths import DataDir

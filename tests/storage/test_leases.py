@@ -135,7 +135,8 @@ def test_counts_and_outcomes_are_given_for_each_direction(writer: TelemetryWrite
         }
         assert reader.lease_outcomes(RUN) == {
             # The middle two of 2.0 and 3.0; a lease without C_out has no cost yet.
-            out: LeaseOutcome(in_out_median_s=2.5, judged=3, paid_off=1, lost=1),
+            # It won 3 s, lost 1 s, and won nothing: together 2 s, of which not lending would have kept 1 s more.
+            out: LeaseOutcome(in_out_median_s=2.5, judged=3, paid_off=1, lost=1, gain_s=2.0, regret_s=1.0),
             back: LeaseOutcome(in_out_median_s=0.75, judged=0, paid_off=0, lost=0),
         }
 

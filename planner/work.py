@@ -13,7 +13,7 @@ from planner.comparison import work_ratio
 
 ROLLOUT_COLUMNS = ("rollout", "rollout_aux", "scoring")
 TRAIN_COLUMNS = ("train", "train_aux")
-"""Columns of device time (`storage.words`) that are a stage's work, whichever pool the device is of."""
+"""Columns of device time (the words of storage) that are a stage's work, whichever pool the device is of."""
 
 PER_TOKENS = 1000
 """Tokens that a stage's device-seconds are told for: of one token they are too small to read."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
-from engine import work
-from engine.comparing import BASELINES, Configuration, parse_partition, planned_runs
-from engine.config import Job
-from planner import comparison
+from planner import comparison, work
 from planner.comparison import Series
-from storage.records import RunRow
-from storage.words import DIRECTIONS, TERMINAL
+from planner.configurations import BASELINES, Configuration, planned_runs, pools_of
+from planner.policy.leases import Direction
+
+DIRECTIONS: tuple[str, ...] = get_args(Direction)
+
+ENDED = ("finished", "stopped", "failed", "interrupted")
+"""States of a run that is over."""
 
 SWITCH = ("in_s", "out_s", "grad_s")
 
@@ -44,25 +46,15 @@ class Part:
         return value
 
 
-def part_of(row: RunRow, job: Job, result: dict[str, Any]) -> Part:
-    """A stored run as a part of its comparison. `job`: as it was launched."""
-    assert row.comparison_label is not None, f"run {row.run_id} is no part of a comparison"
-    assert row.comparison_repeat is not None, f"run {row.run_id} has no repeat"
-    problem = None
+def problem_of(result: Mapping[str, Any], *, changed: bool) -> str | None:
+    """Why a run does not count, None when it does. changed: somebody changed its settings while it ran."""
     if result["state"] != "finished":
-        problem = f"{result['state']}: {result['error']}" if result["error"] else str(result["state"])
-    elif row.config_version:
-        problem = "it was changed while it ran"
-    elif result["throughput_tokens_per_s"] is None:
-        problem = "it had too few steps for a throughput"
-    return Part(
-        label=row.comparison_label,
-        repeat=row.comparison_repeat,
-        staleness=job.schedule.staleness_resolved,
-        devices=job.device_count,
-        result=result,
-        problem=problem,
-    )
+        return f"{result['state']}: {result['error']}" if result["error"] else str(result["state"])
+    if changed:
+        return "it was changed while it ran"
+    if result["throughput_tokens_per_s"] is None:
+        return "it had too few steps for a throughput"
+    return None
 
 
 def document(comparison_id: str, plan: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]:
@@ -74,7 +66,7 @@ def document(comparison_id: str, plan: Mapping[str, Any], parts: Sequence[Part])
     bound = _bound(counted)
     cells = [_cell(plan, value, parts, bound) for value in plan["staleness"]]
     states = [part.result["state"] for part in parts]
-    expected = planned_runs(dict(plan))
+    expected = planned_runs(plan)
     first = parts[0].result
     return {
         "comparison": comparison_id,
@@ -85,9 +77,9 @@ def document(comparison_id: str, plan: Mapping[str, Any], parts: Sequence[Part])
         "confidence": comparison.CONFIDENCE,
         "runs_planned": expected,
         "runs_counted": len(counted),
-        "runs_failed": sum(part.problem is not None and part.result["state"] in TERMINAL for part in parts),
+        "runs_failed": sum(part.problem is not None and part.result["state"] in ENDED for part in parts),
         "complete": len(counted) == expected,
-        "live": any(state not in TERMINAL for state in states),
+        "live": any(state not in ENDED for state in states),
         "runs": [_run(part, bound) for part in parts],
         "ratios": cells[0]["ratios"],
         "best_static": cells[0]["best_static"],
@@ -279,16 +271,16 @@ def _theory(cell: _Cell, baseline: str | None, partition: str) -> dict[str, Any]
         comparison.spread(each[f"{stage}_s_per_1000_tokens"] for each in works) for stage in ("rollout", "train")
     )
     known = work.work(rollout.mean, train.mean, work.PER_TOKENS) if rollout and train else dict(work.UNKNOWN)
-    own = parse_partition(partition, place="partition")
+    own = pools_of(partition, place="partition")
     limits = [
         comparison.lending_limit(
             rollout_work=rollout.mean, train_work=train.mean, rollout_devices=devices[0], train_devices=devices[1]
         )
         if rollout and train
         else None
-        for devices in ((1, 1), (own.rollout, own.train))
+        for devices in ((1, 1), own)
     ]
-    return {**known, "limit_at_1_1": limits[0], "partition": str(own), "limit": limits[1]}
+    return {**known, "limit_at_1_1": limits[0], "partition": "{}:{}".format(*own), "limit": limits[1]}
 
 
 def _spread(values: Iterable[float | None]) -> dict[str, Any] | None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.config import BORROWING_ARMS, Job, JobError, to_profile
-from planner.frontier import frontier
+from engine.config.calibrations import Calibration
+from engine.config.errors import JobError
+from engine.config.job import BORROWING_ARMS, Job
+from engine.config.profile import to_profile
+from planner.frontier import Frontier, frontier
 from planner.partitions import Candidate, Plan, plan_profile
 from planner.profile import Models, Profile
 from planner.profile_models import models_of
@@ -66,6 +69,11 @@ def known_of(job: Job, *, source: str = "job", measured: Known | None = None) ->
         "bidirl calibrate JOB.yaml",
         source,
     )
+
+
+def known_from(found: Calibration) -> Known:
+    """What a calibration measured, to go by where a job has no profile."""
+    return Known(profile=to_profile(found.profile), source=found.source, model_error=found.model_error)
 
 
 def plan_job(job: Job, *, source: str = "job", measured: Known | None = None) -> Planned:
@@ -142,7 +150,7 @@ def document(job: Job, planned: Planned) -> dict[str, Any]:
         "models": asdict(planned.models),
         "source": planned.known.source,
         "notes": list(planned.notes),
-        "frontier": _frontier(job, planned),
+        "frontier": [asdict(point) for point in frontier_of(job, planned).pareto],
     }
 
 
@@ -164,10 +172,11 @@ def candidate(each: Candidate) -> dict[str, Any]:
     return {name: fields[name] for name in (*first, *(name for name in fields if name not in first))}
 
 
-def _frontier(job: Job, planned: Planned) -> list[dict[str, Any]]:
-    """Splits and values of staleness that no other pair beats in both rate and staleness, without borrowing."""
+def frontier_of(job: Job, planned: Planned) -> Frontier:
+    """Splits and values of staleness, and those that no other pair beats in both rate and staleness, without
+    borrowing."""
     profile, algorithm = planned.known.profile, job.algorithm
-    found = frontier(
+    return frontier(
         partitions=planned.plan.candidates,
         staleness=sorted({*STALENESS_SHOWN, job.schedule.staleness_resolved}),
         prompts_per_step=algorithm.prompts_per_step,
@@ -179,7 +188,6 @@ def _frontier(job: Job, planned: Planned) -> list[dict[str, Any]]:
         weight_sync_s=profile.weight_sync_s,
         streaming=job.schedule.consume_resolved == "stream",
     )
-    return [asdict(point) for point in found.pareto]
 
 
 def device_count(job: Job, *, source: str = "job") -> int:

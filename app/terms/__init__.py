@@ -1,0 +1,1 @@
+"""What numbers mean, a file a subject: the time of devices, speed and staleness, learning, lending, steering, jobs."""
