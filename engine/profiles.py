@@ -52,7 +52,7 @@ def depends_on(job: Job) -> dict[str, Any]:
     devices = job.devices
     return {
         "model": job.model.model_dump(mode="json"),
-        "task": job.task.model_dump(mode="json"),
+        "task": job.task.model_dump(mode="json", exclude={"items", "sha256"}),
         "sampling": job.sampling.model_dump(mode="json"),
         "algorithm": {"group_size": job.algorithm.group_size, "reference": job.algorithm.kl_coef > 0},
         "devices": {
@@ -86,6 +86,7 @@ def work_key(job: Job) -> str:
         depends_on(job)
         | {
             "seed": job.seed,
+            "items": [job.task.size, job.task.sha256],
             "algorithm": {name: value for name, value in algorithm.items() if name != "steps"},
             "profile": job.profile.model_dump(mode="json") if job.emulated and job.profile else None,
         }

@@ -9,9 +9,10 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from engine.config.errors import unknown_key
-from engine.config.learning import AlgorithmConfig, EvalConfig, ModelConfig, SamplingConfig, TaskConfig
+from engine.config.learning import AlgorithmConfig, EvalConfig, ModelConfig, SamplingConfig
 from engine.config.profile import ProfileConfig
 from engine.config.strict import Strict, one_of
+from engine.config.task import TaskConfig
 from planner.policy.arms import LENDING, consume_of
 from planner.policy.improvements import DEFAULT, IMPROVEMENTS, Improvements
 
@@ -256,11 +257,11 @@ class Job(Strict):
                 f"profile.rollout.slots {self.profile.rollout.slots} cannot hold one group of algorithm.group_size "
                 f"{algorithm.group_size}"
             )
-        epochs = self.task.epochs
-        if epochs is not None and algorithm.steps * algorithm.prompts_per_step > epochs * self.task.items:
+        epochs, known = self.task.epochs, self.task.items is not None or not self.task.reads_files
+        if known and epochs is not None and algorithm.steps * algorithm.prompts_per_step > epochs * self.task.size:
             raise ValueError(
                 f"algorithm.steps {algorithm.steps} x prompts_per_step {algorithm.prompts_per_step} needs more prompts "
-                f"than task.epochs {epochs} x task.items {self.task.items}"
+                f"than task.epochs {epochs} x task.items {self.task.size}"
             )
         return self
 

@@ -1,4 +1,4 @@
-"""What a job learns and from what: model, task, evaluation, algorithm, sampling. Every field says its unit."""
+"""What a job learns: model, evaluation, algorithm, sampling (the task is in `task.py`). Every field says its unit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from engine.config.strict import Scalar, Strict, one_of
+from engine.config.strict import Strict, one_of
 
 
 class WarmStartConfig(Strict):
@@ -65,40 +65,12 @@ class ModelConfig(Strict):
         return self
 
 
-class TaskConfig(Strict):
-    source: str = "reasoning_gym:chain_sum"
-    """`reasoning_gym:DATASET`."""
-    params: dict[str, Scalar | list[Scalar | list[Scalar]]] = Field(default_factory=dict)
-    """Keyword arguments of the reasoning-gym data set."""
-    reward: str = "scorer"
-    """`scorer`: 1 iff the data set's own scorer gives 1.0; `exact`: 1 iff the answer is the text itself."""
-    answer_after: str | None = None
-    """Score what follows the single occurrence of this text; an answer without it, or with two, earns 0."""
-    items: int = Field(20_000, ge=1)
-    """Training items generated from the seed."""
-    shuffle: bool = True
-    epochs: int | None = Field(None, ge=1)
-    """Passes over the items before the run ends by itself; null: as many as the steps need."""
-
-    @field_validator("source")
-    @classmethod
-    def _source(cls, value: str) -> str:
-        kind, _, name = value.partition(":")
-        if kind != "reasoning_gym" or not name:
-            raise ValueError(f"must be reasoning_gym:DATASET, such as reasoning_gym:chain_sum, got {value!r}")
-        return value
-
-    @field_validator("reward")
-    @classmethod
-    def _reward(cls, value: str) -> str:
-        return one_of(value, ("scorer", "exact"))
-
-
 class EvalConfig(Strict):
     every_steps: int = Field(20, ge=0)
     """Steps between held-out evaluations, besides one before the first and one after the last step; 0: only those."""
     items: int = Field(256, ge=0)
-    """Held-out items, disjoint from the training items by question; 0 turns evaluation off."""
+    """Held-out items, disjoint from the training items by question; 0 turns evaluation off. An answer is right when its
+    reward (the first one, where there are several) is 1 or more."""
     greedy: bool = True
     control_prefix: str | None = None
     """First and last evaluation are repeated with answers made to start with this text: a control, reported apart."""

@@ -76,7 +76,10 @@ class Recorder:
                     )
                 )
                 continue
-            for start, end, cause in log.cut(span.t0, span.t1):
+            causes = log.cut(span.t0, span.t1)
+            if span.ref == msg.REWARDS:
+                causes = [(span.t0, span.t1, "waiting_for_rewards")]
+            for start, end, cause in causes:
                 cpu_s = span.cpu_s * (end - start) / (span.t1 - span.t0)
                 spans.append(Span(**common, t0=start, t1=end, kind="idle", cause=cause, cpu_s=cpu_s))
         if spans:
@@ -188,6 +191,8 @@ def step_row(
             for lag, of_lag in sorted(stats.by_lag.items())
         },
     }
+    if rewards := _means(step.taken):
+        metrics["rewards"] = rewards
     if not learns:
         metrics = {name: metrics[name] for name in ("trained_tokens", "merge_s", "snapshot_s")}
     return StepRow(
@@ -209,3 +214,16 @@ def step_row(
         staleness=staleness,
         metrics=metrics,
     )
+
+
+def _means(groups: Sequence[Group]) -> dict[str, float]:
+    """Reward -> mean over the responses of these groups, before weights; empty where the job has a single one."""
+    parts = [
+        response["parts"]
+        for group in groups
+        if group.finished is not None
+        for response in group.finished.responses
+        if "parts" in response
+    ]
+    names = parts[0] if parts else {}
+    return {name: sum(part[name] for part in parts) / len(parts) for name in names}

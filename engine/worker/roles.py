@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING
 from engine.config import WarmStartConfig
 from engine.learning.deterministic_rollouter import DeterministicRollouter
 from engine.learning.model_source import LoadedModel, load_model
-from engine.learning.tasks import ReasoningGymTask
+from engine.learning.rewards.make import make_scoring
+from engine.learning.rewards.scoring import Scoring
+from engine.learning.tasks import Task, make_task
 from engine.learning.torch_trainer import TorchTrainer
 from engine.learning.transformers_rollouter import TransformersRollouter
 from engine.worker import messages as msg
@@ -42,7 +44,8 @@ class TorchRoles:
         self._worker = worker
         self._transport = transport
         self._spec = worker.spec
-        self._task: ReasoningGymTask
+        self._task: Task
+        self._scoring: Scoring
         self._rollout: RolloutRole | None = None
         self._train: TrainRole | None = None
         self._home = self._spec.home
@@ -54,7 +57,10 @@ class TorchRoles:
 
     def prepare(self) -> None:
         spec, job = self._spec, self._spec.job
-        self._task = ReasoningGymTask(job.task, seed=job.seed, held_out_items=job.eval.items)
+        roots = spec.roots or (spec.base_dir,)
+        self._task = make_task(job, roots=roots)
+        self._scoring = make_scoring(job.task, roots=roots)
+        self._worker.at_end(self._scoring.close)
         version: int | None = None
         handle: msg.Handle | None = None
         reference: msg.Handle | None = None
@@ -67,6 +73,7 @@ class TorchRoles:
             if spec.resume_from is not None and primary:
                 trainer.load(spec.resume_from)
             memory["train"] = trainer.nbytes
+            self._await_rewards()  # before anything is attached, which the next event would carry away
             if spec.source:
                 version, handle = trainer.version, self._transport.put(trainer.vector())
                 if spec.home is not None:
@@ -76,19 +83,24 @@ class TorchRoles:
         if spec.rolls:
             self._rollout = self._make_rollout_role()
             memory["rollout"] = self._rollout.nbytes
+        self._await_rewards()
         self._worker.emit(
             msg.Ready(
                 training_items=self._task.size,
                 held_out_items=self._task.held_out,
                 version=version,
                 handle=handle,
-                notes=notes,
+                notes=(*notes, *(self._task.notes if spec.source else ())),
                 memory=memory,
                 rehearsal=self._rehearse(),
                 reference=reference,
                 snapshot=put_aside,
             )
         )
+
+    def _await_rewards(self) -> None:
+        """They have been loading in the background; fails where they never will."""
+        self._scoring.wait_ready(lambda: self._worker.report_progress("the rewards load", 1.0))
 
     def _rehearse(self) -> msg.Rehearsal | None:
         if self._home is None or self._rollout is None or self._train is None:
@@ -108,11 +120,11 @@ class TorchRoles:
         )
         # it answers with the trainer's own parameters, so a passive role's costs nothing
         evaluator = self._make_rollouter(loaded, evaluator=True)
-        self._train = TrainRole(self._worker, self._transport, trainer, self._task, evaluator)
+        self._train = TrainRole(self._worker, self._transport, trainer, self._task, self._scoring, evaluator)
         return trainer, loaded.notes
 
     def _make_rollout_role(self) -> RolloutRole:
-        return RolloutRole(self._worker, self._make_rollouter(self._load_model(warm=False)), self._task)
+        return RolloutRole(self._worker, self._make_rollouter(self._load_model(warm=False)), self._task, self._scoring)
 
     def _load_model(self, *, warm: bool) -> LoadedModel:
         """The job's model; without `warm` the built-in one keeps its random weights, which are about to be replaced."""
