@@ -207,7 +207,13 @@ def make(job: Job, cache_dir: Path, latency_s: float) -> TwoCores:
         sampling_config=job.sampling,
         slots=job.devices.rollout_slots,
     )
-    trainer = TorchTrainer(load().model, loaded.tokenizer, job.algorithm, temperature=job.sampling.temperature)
+    trainer = TorchTrainer(
+        load().model,
+        loaded.tokenizer,
+        job.algorithm,
+        temperature=job.sampling.temperature,
+        max_response_tokens=job.sampling.max_response_tokens,
+    )
     order = DataOrder(size=task.size, seed=job.seed, shuffle=job.task.shuffle, epochs=job.task.epochs)
     return TwoCores(
         job=job,

@@ -247,6 +247,11 @@ class Job(Strict):
                 f"devices.rollout_slots {devices.rollout_slots} cannot hold one group of algorithm.group_size "
                 f"{algorithm.group_size}"
             )
+        if algorithm.overlong_tokens >= self.sampling.max_response_tokens:
+            raise ValueError(
+                f"algorithm.overlong_tokens {algorithm.overlong_tokens} leaves no length without a penalty; allowed: "
+                f"less than sampling.max_response_tokens {self.sampling.max_response_tokens}"
+            )
         if self.model.warm_start.worked_only_steps > self.model.warm_start.steps:
             raise ValueError(
                 f"model.warm_start.worked_only_steps {self.model.warm_start.worked_only_steps} is more than "

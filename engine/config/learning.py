@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from engine.config.strict import Strict, one_of
 
@@ -97,7 +97,15 @@ class AlgorithmConfig(Strict):
     clip_low: float = Field(0.2, ge=0, lt=1)
     clip_high: float = Field(0.28, ge=0)
     kl_coef: float = Field(0.0, ge=0)
-    scale_rewards: str = "group"
+    loss: str = "grpo"
+    """`grpo`; `dapo`: without KL term, with overlong shaping where asked for; `dr_grpo`: neither std nor lengths."""
+    scale_rewards: str | None = None
+    """`group`: divide advantages by the group's standard deviation; `none`: do not; null: as the loss has it, which is
+    `group` but for `dr_grpo`."""
+    overlong_tokens: int = Field(0, ge=0)
+    """Of `dapo`: in the last so many tokens of the longest response a reward falls by up to 1; 0: it does not."""
+    dynamic_sampling: bool = False
+    """A group whose answers all earn the same is excluded and another prompt takes its place."""
     correction: str = "tis"
     is_cap: float = Field(2.0, gt=0)
     accept_uncorrected: bool = False
@@ -107,15 +115,40 @@ class AlgorithmConfig(Strict):
     def _schedule(cls, value: str) -> str:
         return one_of(value, ("constant", "linear"))
 
+    @field_validator("loss")
+    @classmethod
+    def _loss(cls, value: str) -> str:
+        return one_of(value, ("grpo", "dapo", "dr_grpo"))
+
     @field_validator("scale_rewards")
     @classmethod
-    def _scale(cls, value: str) -> str:
-        return one_of(value, ("group", "none"))
+    def _scale(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value == "group" and info.data.get("loss") == "dr_grpo":
+            raise ValueError("must be none or null for loss dr_grpo, which has no standard deviation, got 'group'")
+        return value if value is None else one_of(value, ("group", "none"))
+
+    @field_validator("overlong_tokens")
+    @classmethod
+    def _overlong(cls, value: int, info: ValidationInfo) -> int:
+        if value and (loss := info.data.get("loss")) != "dapo":
+            raise ValueError(f"belongs to loss dapo, the loss is {loss}; allowed: 0, got {value}")
+        return value
 
     @field_validator("correction")
     @classmethod
     def _correction(cls, value: str) -> str:
         return one_of(value, ("tis", "none"))
+
+    @model_validator(mode="after")
+    def _no_kl(self) -> AlgorithmConfig:
+        if self.loss == "dapo" and self.kl_coef:
+            raise ValueError(f"kl_coef {self.kl_coef} has no meaning for loss dapo, which has no KL term; allowed: 0")
+        return self
+
+    @property
+    def scale_rewards_resolved(self) -> str:
+        """`group` or `none`."""
+        return self.scale_rewards or ("none" if self.loss == "dr_grpo" else "group")
 
 
 class SamplingConfig(Strict):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from engine.learning.stats import ChunkStats
+from engine.learning.trainer import StepStats
 from engine.ledger_check import Account
 from engine.run.book import Group, StepEntry
 from engine.run.idle_log import IdleLog
@@ -204,7 +206,7 @@ def step_row(
         prompt_tokens=stats.prompt_tokens,
         response_tokens=stats.response_tokens,
         reward_mean=stats.reward_mean if learns else None,
-        loss=stats.loss if learns else None,
+        loss=_loss(stats, done.stats) if learns else None,
         grad_norm=done.stats.grad_norm if learns else None,
         entropy=stats.entropy if learns else None,
         response_len_mean=stats.response_len_mean,
@@ -214,6 +216,11 @@ def step_row(
         staleness=staleness,
         metrics=metrics,
     )
+
+
+def _loss(stats: ChunkStats, made: StepStats) -> float | None:
+    """What the step minimised: its summed token losses over what its gradient was divided by."""
+    return None if made.divisor is None else stats.loss_sum / made.divisor
 
 
 def _means(groups: Sequence[Group]) -> dict[str, float]:

@@ -17,6 +17,8 @@ begins, so that the first lease costs what the others do.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.config import WarmStartConfig
@@ -59,8 +61,7 @@ class TorchRoles:
         spec, job = self._spec, self._spec.job
         roots = spec.roots or (spec.base_dir,)
         self._task = make_task(job, roots=roots)
-        self._scoring = make_scoring(job.task, roots=roots)
-        self._worker.at_end(self._scoring.close)
+        self._start_scoring(roots)
         version: int | None = None
         handle: msg.Handle | None = None
         reference: msg.Handle | None = None
@@ -73,7 +74,6 @@ class TorchRoles:
             if spec.resume_from is not None and primary:
                 trainer.load(spec.resume_from)
             memory["train"] = trainer.nbytes
-            self._await_rewards()  # before anything is attached, which the next event would carry away
             if spec.source:
                 version, handle = trainer.version, self._transport.put(trainer.vector())
                 if spec.home is not None:
@@ -83,7 +83,6 @@ class TorchRoles:
         if spec.rolls:
             self._rollout = self._make_rollout_role()
             memory["rollout"] = self._rollout.nbytes
-        self._await_rewards()
         self._worker.emit(
             msg.Ready(
                 training_items=self._task.size,
@@ -98,9 +97,14 @@ class TorchRoles:
             )
         )
 
-    def _await_rewards(self) -> None:
-        """They have been loading in the background; fails where they never will."""
-        self._scoring.wait_ready(lambda: self._worker.report_progress("the rewards load", 1.0))
+    def _start_scoring(self, roots: Sequence[Path]) -> None:
+        """Fails where the rewards do not load. They load on this device's core, so nothing is won by doing something
+        else meanwhile, and that would look slower than it is."""
+        self._scoring = make_scoring(self._spec.job.task, roots=roots)
+        self._worker.at_end(self._scoring.close)
+        self._worker.ledger.enter("idle", ref=msg.REWARDS)
+        self._scoring.wait_ready(lambda: self._worker.report_progress("the rewards load", 0.0))
+        self._worker.ledger.enter("startup")
 
     def _rehearse(self) -> msg.Rehearsal | None:
         if self._home is None or self._rollout is None or self._train is None:
@@ -115,6 +119,7 @@ class TorchRoles:
             loaded.tokenizer,
             job.algorithm,
             temperature=job.sampling.temperature,
+            max_response_tokens=job.sampling.max_response_tokens,
             optimizer=primary,
             deterministic=job.schedule.deterministic,
         )
