@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from engine.worker.messages import NO_SIGNAL
+
 LEAST_WINDOW = 32
 """Newest groups that are looked at, or those of two steps where that is more: in fewer, half may fail by chance."""
 
@@ -17,9 +19,6 @@ MOST_FAILED = 0.5
 
 MOST_REPLACED = 16
 """Groups without signal for each one that a step consumes: at 6% with signal a step still comes about."""
-
-NO_SIGNAL = "no_signal"
-"""The reason of a group whose rewards are all equal; all others are failures."""
 
 
 class Exclusions:

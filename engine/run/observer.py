@@ -15,7 +15,7 @@ from engine.ledger_check import Life
 from engine.run.applier import Applier
 from engine.run.arrivals import Arrivals
 from engine.run.book import Book, StartPoint
-from engine.run.exclusions import NO_SIGNAL, Exclusions
+from engine.run.exclusions import Exclusions
 from engine.run.lending import Lending
 from engine.run.profiling import Profiling
 from engine.run.publication import Publication
@@ -127,7 +127,7 @@ class Observer:
             case msg.GroupExcluded(group=group, reason=reason, detail=detail):
                 self._recorder.excluded(book.group_excluded(group), reason)
                 self.exclusions.excluded(reason, detail)
-                if reason != NO_SIGNAL:  # where those are replaced they come by the hundred, and are no fault
+                if reason != msg.NO_SIGNAL:  # where those are replaced they come by the hundred, and are no fault
                     text = f"Group {group.group_id} is excluded ({reason}): {detail}"
                     self._recorder.log(now, text, level="warning", device=device)
             case msg.GroupsAborted(groups=groups):

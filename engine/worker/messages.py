@@ -150,6 +150,9 @@ REWARDS = "rewards"
 """What an idle span refers to while a rollouter has nothing to generate and waits for rewards: the engine, for whom its
 groups are in flight, could not tell."""
 
+NO_SIGNAL = "no_signal"
+"""Reason of a group that is excluded since all of its answers earn the same; all other reasons are failures."""
+
 UNIT_S = 0.25
 """Work is timed in stretches of about so long: enough that a clock tick or an interrupt of milliseconds is no news."""
 

@@ -12,6 +12,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from engine.learning.grpo.advantages import has_signal
 from engine.learning.rewards.reward import Question, RewardFailed
 from engine.learning.rewards.scoring import Answers, Scoring, Verdict
 from engine.learning.tasks import Task
@@ -178,7 +181,10 @@ class RolloutRole:
             self._exclude(group, failure.reason, str(failure))
             return
         scored = group.with_rewards(rewards, verdict.values if len(weights) > 1 else None)
-        self._worker.emit(msg.GroupScored(group=msg.SealedGroup.seal(scored)))
+        if job.algorithm.dynamic_sampling and not has_signal(np.array(rewards)):
+            self._exclude(scored, msg.NO_SIGNAL, f"all of its answers earn {rewards[0]:g}")
+        else:
+            self._worker.emit(msg.GroupScored(group=msg.SealedGroup.seal(scored)))
 
     def _exclude(self, group: FinishedGroup, reason: str, detail: str) -> None:
         sealed = msg.SealedGroup.seal(group, excluded=True)

@@ -39,10 +39,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     (tmp_path / "rewards.py").write_text(REWARDS, encoding="utf-8")
     made: list[Worker] = []
 
-    def make(device: int, **task: Any) -> Worker:
+    def make(device: int, *, dynamic_sampling: bool = False, **task: Any) -> Worker:
         """Device 0 generates, 1 trains; each has its role alone."""
+        algorithm = {"dynamic_sampling": dynamic_sampling}
         task = {"reward": "python:rewards:length", "reward_deadline_s": DEADLINE_S} | task
-        made.append(Worker(device, tmp_path, make_job(task=task, devices={"partition": "1:1"}), both=False))
+        made.append(
+            Worker(device, tmp_path, make_job(task=task, algorithm=algorithm, devices={"partition": "1:1"}), both=False)
+        )
         return made[-1]
 
     yield make
@@ -142,6 +145,20 @@ def test_groups_that_wait_for_rewards_are_given_back_whole_and_scored_elsewhere(
     again = worker.generate(group.request())[0]
     assert [r.tokens.tolist() for r in again.responses] == [r.tokens.tolist() for r in expected.responses]
     assert [r.reward for r in again.responses] == [r.reward for r in expected.responses]
+
+
+@pytest.mark.parametrize("sampling", [True, False])
+def test_a_group_whose_answers_all_earn_the_same_is_replaced_only_where_the_job_asks_for_that(
+    sampling: bool, start: Start, vector: np.ndarray
+) -> None:
+    worker = ready_with(start(0, reward="python:rewards:one", dynamic_sampling=sampling), vector)
+    worker.send(msg.Generate(requests=(make_request(0),)))
+    if not sampling:
+        assert worker.next(msg.GroupScored).group.reward_mean == 1.0
+        return
+    excluded = worker.next(msg.GroupExcluded)
+    assert (excluded.reason, excluded.detail) == ("no_signal", "all of its answers earn 1")
+    assert (excluded.group.reward_mean, excluded.group.data) == (1.0, b"")
 
 
 def test_an_evaluation_leaves_out_what_could_not_be_scored_and_counts_it(start: Start, tmp_path: Path) -> None:

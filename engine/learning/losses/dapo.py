@@ -4,8 +4,8 @@
     A_i = (r_i - mean(r)) / std(r)    (their eq. 9)
 
 Overlong shaping adds to the reward of a response of |o| tokens, with L the longest allowed and C the last tokens before
-it (their eq. 13): 0 up to L - C, then ((L - C) - |o|) / C, which is -1 at L. Dynamic sampling is where groups are scored
-(`algorithm.dynamic_sampling`), and goes by rewards before shaping, as theirs goes by whether an answer is right.
+it (their eq. 13): 0 up to L - C, then ((L - C) - |o|) / C, which is -1 at L. Their dynamic sampling is not of the loss
+(`algorithm.dynamic_sampling`): it goes by rewards before shaping, as theirs goes by whether an answer is right.
 """
 
 from __future__ import annotations
