@@ -76,6 +76,9 @@ class EvalConfig(Strict):
     """First and last evaluation are repeated with answers made to start with this text: a control, reported apart."""
 
 
+LOSSES = ("grpo", "dapo", "dr_grpo")
+"""What a step minimises; the formulas are in `engine/learning/losses/`."""
+
 Beta = Annotated[float, Field(ge=0, lt=1)]
 """How much of a running average is kept at each step."""
 
@@ -118,7 +121,7 @@ class AlgorithmConfig(Strict):
     @field_validator("loss")
     @classmethod
     def _loss(cls, value: str) -> str:
-        return one_of(value, ("grpo", "dapo", "dr_grpo"))
+        return one_of(value, LOSSES)
 
     @field_validator("scale_rewards")
     @classmethod

@@ -55,7 +55,8 @@ class RewardFailed(RuntimeError):
         super().__init__(reason, name, item, text, detail)
 
     def __str__(self) -> str:
-        return f"{self.name} failed on item {self.item} and the answer {self.text[:SHOWN]!r}: {self.detail}"
+        detail = " ".join(self.detail.split())
+        return f"{self.name} failed on item {self.item} and the answer {self.text[:SHOWN]!r}: {detail}"
 
 
 class NotANumber(ValueError):

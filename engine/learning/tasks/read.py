@@ -54,7 +54,7 @@ class FileTask:
         if config.sha256 is not None and config.sha256 != self.sha256:
             raise ValueError(
                 f"task.sha256: {rows.name}: says something else than when the run was launched; allowed: the same "
-                "rows, or a new run"
+                "rows, or for a new run of what it says now null, and task.items null too"
             )
 
     @property
