@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -36,7 +37,10 @@ END_DEADLINE_S = 10.0
 """Longest wait for a killed process to be gone."""
 
 PIPE_BYTES = 48 * 1024
-"""What a local socket takes without a reader, with room to spare: more is sent only to one that reads."""
+"""What a pipe takes without a reader, with room to spare: more is sent only to one that reads."""
+
+READ_BYTES = 64 * 1024
+"""Read at once: a whole pipe, so that many replies cost one call."""
 
 ROOT = Path(__file__).resolve().parents[3]
 """Where the child finds this package."""
@@ -107,21 +111,30 @@ class ScoringProcess:
     def close(self) -> None:
         self._kill()
         self._connection.close()
+        replies, self._replies = self._replies, None
+        if replies is not None:  # a number that is closed twice may be another's by then
+            os.close(replies)
 
     # -- the process --------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        self._connection, theirs = Pipe()
+        theirs, self._connection = Pipe(duplex=False)
+        mine, their_replies = os.pipe()
+        os.set_blocking(mine, False)
+        self._replies: int | None = mine
+        self._unread = b""
         self._ready, self._since = False, self._clock()
+        handed_over = theirs.fileno(), their_replies
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "engine.learning.rewards.child", str(theirs.fileno()), str(os.getpid())],
-            pass_fds=[theirs.fileno()],
+            [sys.executable, "-m", "engine.learning.rewards.child", *map(str, handed_over), str(os.getpid())],
+            pass_fds=handed_over,
             stdin=subprocess.DEVNULL,
             env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
             start_new_session=True,  # what a reward starts itself is ended with it
         )
         theirs.close()
+        os.close(their_replies)
         with suppress(OSError):  # that it is dead already is seen when its first word is waited for
             self._connection.send_bytes(pickle.dumps(self._spec))
 
@@ -160,16 +173,24 @@ class ScoringProcess:
                 return  # it died: told when it is looked at next
 
     def _look(self, wait_s: float) -> bool:
-        """Enter one message, or that there will be none; waits at most so long. False: nothing has changed."""
+        """Enter what was said, or that nothing will be; waits at most so long. False: nothing has changed."""
         self._feed()
         limit = self._spec.deadline_s if self._ready else START_DEADLINE_S
         left = max(0.0, self._since + limit - self._clock())
+        assert self._replies is not None, "a scoring that was closed is asked for verdicts"
+        if wait_s > 0:
+            select.select([self._replies], [], [], min(wait_s, left) if self._running else wait_s)
         try:
-            if self._connection.poll(min(wait_s, left) if self._running else wait_s):
-                self._enter(json.loads(self._connection.recv_bytes()))
-                return True
-        except (EOFError, OSError):
+            said = os.read(self._replies, READ_BYTES)
+        except BlockingIOError:
+            said = None
+        if said == b"":
             self._died()
+            return True
+        if said:
+            *lines, self._unread = (self._unread + said).split(b"\n")
+            for line in lines:
+                self._enter(json.loads(line))
             return True
         if self._running and self._clock() >= self._since + limit:
             self._late()
