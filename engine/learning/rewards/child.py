@@ -3,9 +3,9 @@
     python -m engine.learning.rewards.child IN OUT PARENT     file descriptors, and the process whose child it is
 
 It is told its rewards first and says `ready` or `broken`. Then each message is one set of answers; each answer has a
-line back, `values` or `failed`, and after a failure the set's other answers have none. What comes in was pickled by the
-worker, what goes out is JSON: a user's function runs here, and nothing of it is unpickled elsewhere. What it prints goes
-where the worker's output goes.
+line back, `values` or `failed`, and after a failure the set's other answers have none. What comes in was pickled by
+the worker, what goes out is JSON: a user's function runs here, and nothing of it is unpickled elsewhere. What it prints
+goes where the worker's output goes.
 """
 
 from __future__ import annotations

@@ -66,6 +66,8 @@ class ScoringProcess:
         self._verdicts: list[Verdict] = []
         self._since = 0.0
         """When the answer that is being scored came to be the first one."""
+        self._replies: int | None = None
+        """Where its replies are read; None once closed."""
         self.restarts = 0
         """Processes that were started anew, after one hung or died."""
         self._start()
@@ -121,7 +123,7 @@ class ScoringProcess:
         theirs, self._connection = Pipe(duplex=False)
         mine, their_replies = os.pipe()
         os.set_blocking(mine, False)
-        self._replies: int | None = mine
+        self._replies = mine
         self._unread = b""
         self._ready, self._since = False, self._clock()
         handed_over = theirs.fileno(), their_replies
