@@ -90,11 +90,12 @@ def _data(run: RunRow, engine: EngineRow | None) -> list[Card]:
         )
     if run.excluded:
         groups = sum(run.excluded.values())
+        failed = groups - run.excluded.get("no_signal", 0)
         reasons = ", ".join(f"{reason.replace('_', ' ')} {n}" for reason, n in sorted(run.excluded.items()))
         cards.append(
             Card(
                 key="excluded",
-                tone="warning",
+                tone="warning" if failed else "info",  # those without signal the job asked to have replaced
                 icon="filter_alt_off",
                 title=f"{groups} groups excluded",
                 text=f"{reasons}. They were never trained on"

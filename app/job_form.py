@@ -13,101 +13,11 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from app.job_fields import FIELDS, SECTIONS, Section
 from app.modelled import LEARNS_NOTHING, Pace
-from engine.config import ARMS, Job, JobError, check_runnable, parse_job, parse_setting
+from engine.config import Job, JobError, check_runnable, parse_job, parse_setting
 from engine.config.job import KINDS_AVAILABLE
 from planner.policy.bound import Bound, lag_limit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    """One field of the form."""
-
-    path: str
-    """Dotted path of its key."""
-    label: str
-    """With its unit where it has one."""
-    choices: tuple[str, ...] = ()
-    """Values to choose from; free text when there are none."""
-    wide: bool = False
-    """Takes the room of two."""
-    kinds: tuple[str, ...] = ()
-    """Kinds of device to which it means anything; all of them when there are none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """Fields under one heading."""
-
-    title: str
-    """Heading."""
-    fields: tuple[Field, ...]
-    """In order."""
-
-
-REAL_KINDS = tuple(kind for kind in KINDS_AVAILABLE if kind != "emulated")
-"""Kinds that have a model, a task, and something to learn."""
-
-SECTIONS = (
-    Section(
-        title="Job",
-        fields=(
-            Field(path="name", label="Name"),
-            Field(path="seed", label="Seed"),
-            Field(path="model.source", label="Model: builtin:tiny or a folder", wide=True, kinds=REAL_KINDS),
-        ),
-    ),
-    Section(
-        title="Task",
-        fields=(
-            Field(path="task.source", label="Source, reasoning_gym:DATASET", wide=True, kinds=REAL_KINDS),
-            Field(path="task.reward", label="Reward", choices=("scorer", "exact"), kinds=REAL_KINDS),
-            Field(path="task.answer_after", label="Score what follows", kinds=REAL_KINDS),
-            Field(path="task.params", label="Parameters of the data set", wide=True, kinds=REAL_KINDS),
-            Field(path="task.items", label="Training items", kinds=REAL_KINDS),
-        ),
-    ),
-    Section(
-        title="Algorithm",
-        fields=(
-            Field(path="algorithm.prompts_per_step", label="Prompts per step (B)"),
-            Field(path="algorithm.group_size", label="Responses per prompt"),
-            Field(path="algorithm.steps", label="Steps"),
-            Field(path="algorithm.learning_rate", label="Learning rate", kinds=REAL_KINDS),
-            Field(path="algorithm.lr_schedule", label="Its schedule", choices=("constant", "linear"), kinds=REAL_KINDS),
-            Field(path="sampling.max_response_tokens", label="New tokens at most", kinds=REAL_KINDS),
-            Field(path="sampling.temperature", label="Temperature", kinds=REAL_KINDS),
-        ),
-    ),
-    Section(
-        title="Schedule and devices",
-        fields=(
-            Field(path="schedule.arm", label="Arm", choices=ARMS),
-            Field(path="schedule.staleness", label="Staleness, versions"),
-            Field(path="schedule.consume", label="Consume", choices=("null", "stream", "whole_batch")),
-            Field(path="devices.kind", label="Kind of device", choices=KINDS_AVAILABLE),
-            Field(path="devices.count", label="Devices"),
-            Field(path="devices.partition", label="Partition, rollout:train"),
-            Field(path="devices.rollout_replica_size", label="Devices per rollout replica", kinds=("emulated",)),
-            Field(path="devices.train_replica_size", label="Devices per train replica", kinds=("emulated",)),
-            Field(path="devices.time_scale", label="Seconds here for one modelled", kinds=("emulated",)),
-            Field(path="devices.rollout_slots", label="Sequences per replica", kinds=REAL_KINDS),
-            Field(
-                path="devices.oversubscribe", label="Oversubscribe cores", choices=("false", "true"), kinds=REAL_KINDS
-            ),
-        ),
-    ),
-    Section(
-        title="Evaluation and checkpoints",
-        fields=(
-            Field(path="eval.every_steps", label="Evaluate every, steps", kinds=REAL_KINDS),
-            Field(path="eval.items", label="Held-out items", kinds=REAL_KINDS),
-            Field(path="checkpoint.every_steps", label="Checkpoint every, steps", kinds=REAL_KINDS),
-            Field(path="checkpoint.keep", label="Checkpoints kept", kinds=REAL_KINDS),
-        ),
-    ),
-)
-FIELDS = {field.path: field for section in SECTIONS for field in section.fields}
 
 
 def kind_of(document: dict[str, Any]) -> str:
@@ -290,6 +200,7 @@ def plan_sentences(job: Job) -> list[str]:
     return [
         f"{job.device_count} {job.devices.kind} devices: {shape}",
         work,
+        _scoring_sentence(job),
         f"At most {sampling.max_response_tokens} new tokens each, {job.devices.rollout_slots} sequences at once.",
         late,
         f"Held-out accuracy on {job.eval.items} items {evals}." if job.eval.items else "No held-out evaluation.",
@@ -297,6 +208,13 @@ def plan_sentences(job: Job) -> list[str]:
         if job.checkpoint.every_steps
         else "One checkpoint, at the end.",
     ]
+
+
+def _scoring_sentence(job: Job) -> str:
+    """How answers become rewards, and what is made of those."""
+    by = " + ".join(r.name if r.weight == 1 else f"{r.weight:g} x {r.name}" for r in job.task.scored_by)
+    replaced = "; groups without signal are replaced" if job.algorithm.dynamic_sampling else ""
+    return f"Scored by {by}, learnt from by {job.algorithm.loss}{replaced}."
 
 
 def _emulated_sentences(job: Job) -> list[str]:

@@ -10,7 +10,7 @@ import uuid
 import streamlit as st
 
 from app import job_form, session
-from app.job_form import Field
+from app.job_fields import Field
 from app.presets import EMPTY, Source, preset, preset_names
 from engine.config import JobError
 from storage.database import StorageError

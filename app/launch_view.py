@@ -11,7 +11,8 @@ import streamlit as st
 from app import job_form, launch_state, session, states
 from app.access import NotAllowed
 from app.glossary import field_help
-from app.job_form import Checked, Field, Section
+from app.job_fields import Field, Section
+from app.job_form import Checked
 from app.markup import literal
 from app.modelled import LEARNS_NOTHING
 from app.presets import described, preset_names

@@ -68,13 +68,13 @@ def prepare(
         job.check_machine(cores)
     except ValueError as error:
         raise JobError({"devices": str(error)}) from None
+    base_dir = Path(payload.get("base_dir") or (parent.base_dir if parent else None) or data.root).absolute()
     if job.emulated:
         job = with_partition(job)
     else:
         from engine.learning.tasks import check_task  # a second of imports, at the first launch, not at every start
 
-        check_task(job)
-    base_dir = Path(payload.get("base_dir") or (parent.base_dir if parent else None) or data.root).absolute()
+        job = check_task(job, roots=allowed_paths.roots(base_dir=base_dir, data_root=data.root))
     if not job.model.source.startswith("builtin:"):
         allowed_paths.resolve(job.model.source, base_dir=base_dir, data_root=data.root)
     start_step = 0

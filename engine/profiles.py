@@ -26,6 +26,7 @@ def work_key(job: Job) -> str:
         depends_on(job)
         | {
             "seed": job.seed,
+            "items": [job.task.size, job.task.sha256],
             "algorithm": {name: value for name, value in algorithm.items() if name != "steps"},
             "profile": job.profile.model_dump(mode="json") if job.emulated and job.profile else None,
         }

@@ -287,6 +287,7 @@ class Service:
             clock=self.now,
             clock_offset_s=self._clock_offset_s,
             calibration=self._calibration(job, recorder),
+            roots=allowed_paths.roots(base_dir=base_dir, data_root=self._data.root),
         )
         self._runs[stored.run_id] = (run, RunCommands(run, self._mailbox))
         run.begin()

@@ -12,7 +12,7 @@ import argparse
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,16 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from engine.allowed_paths import roots as roots_of
 from engine.config import Job, load_job
 from engine.learning.data_order import DataOrder
 from engine.learning.model_source import load_model
+from engine.learning.rewards.judge import Judge, total
+from engine.learning.rewards.reward import Question
+from engine.learning.rewards.spec import reward_spec
 from engine.learning.sequences import FinishedGroup, GroupRequest
 from engine.learning.stats import ChunkStats
-from engine.learning.tasks import ReasoningGymTask
+from engine.learning.tasks import Task, make_task
 from engine.learning.torch_trainer import TorchTrainer
 from engine.learning.transformers_rollouter import TransformersRollouter
 from engine.learning.weights import Vector, parameter_count
@@ -68,7 +72,9 @@ class TwoCores:
     """One rollouter and one trainer of a job, each with a clock of its own."""
 
     job: Job
-    task: ReasoningGymTask
+    task: Task
+    judge: Judge
+    weights: Mapping[str, float]
     rollouter: TransformersRollouter
     trainer: TorchTrainer
     order: DataOrder
@@ -171,7 +177,9 @@ class TwoCores:
         return [self._scored(group) for group in self.rollouter.step()]
 
     def _scored(self, group: FinishedGroup) -> FinishedGroup:
-        return group.with_rewards([self.task.score(group.item, response.text) for response in group.responses])
+        question = Question(item=group.item, prompt=group.prompt, entry=self.task.entry(group.item))
+        values = [self.judge(question, response.text) for response in group.responses]
+        return group.with_rewards([total(given, self.weights) for given in values])
 
 
 def _timed(action: Callable[[], Result]) -> tuple[Result, float]:
@@ -183,7 +191,8 @@ def _timed(action: Callable[[], Result]) -> tuple[Result, float]:
 
 def make(job: Job, cache_dir: Path, latency_s: float) -> TwoCores:
     """The stages of a job with its warm-started model, which is made where the cache has none."""
-    task = ReasoningGymTask(job.task, seed=job.seed, held_out_items=job.eval.items)
+    roots = roots_of(base_dir=Path.cwd(), data_root=cache_dir)
+    task, spec = make_task(job, roots=roots), reward_spec(job.task, roots=roots)
 
     load = partial(load_model, job.model, task=task, task_config=job.task, seed=job.seed, cache_dir=cache_dir)
     loaded, seconds = _timed(load)
@@ -198,9 +207,24 @@ def make(job: Job, cache_dir: Path, latency_s: float) -> TwoCores:
         sampling_config=job.sampling,
         slots=job.devices.rollout_slots,
     )
-    trainer = TorchTrainer(load().model, loaded.tokenizer, job.algorithm, temperature=job.sampling.temperature)
+    trainer = TorchTrainer(
+        load().model,
+        loaded.tokenizer,
+        job.algorithm,
+        temperature=job.sampling.temperature,
+        max_response_tokens=job.sampling.max_response_tokens,
+    )
     order = DataOrder(size=task.size, seed=job.seed, shuffle=job.task.shuffle, epochs=job.task.epochs)
-    return TwoCores(job=job, task=task, rollouter=rollouter, trainer=trainer, order=order, latency_s=latency_s)
+    return TwoCores(
+        job=job,
+        task=task,
+        judge=Judge(spec),
+        weights=spec.weights,
+        rollouter=rollouter,
+        trainer=trainer,
+        order=order,
+        latency_s=latency_s,
+    )
 
 
 def show(cores: TwoCores, steps: Sequence[Step], dropped: int) -> None:

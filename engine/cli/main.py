@@ -41,7 +41,7 @@ Data = Annotated[
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, as `bidirl runs list` shows it.")]
 
 
-def _job(path: Path, settings: list[str] | None) -> Job:
+def _job(path: Path, settings: list[str] | None, data_dir: str | None) -> Job:
     """Load the job and check that it can be run live, on this machine."""
     job = load_job(path, settings or [])
     check_runnable(job, source=str(path))
@@ -53,11 +53,11 @@ def _job(path: Path, settings: list[str] | None) -> Job:
         return job
     from engine.learning.tasks import check_task  # a second of imports that only these commands need
 
-    check_task(job, source=str(path))
+    base_dir, data_root = path.absolute().parent, DataDir.from_env(data_dir).root
+    job = check_task(job, roots=allowed_paths.roots(base_dir=base_dir, data_root=data_root), source=str(path))
     if not job.model.source.startswith("builtin:"):
         try:
-            root = DataDir.from_env().root
-            allowed_paths.resolve(job.model.source, base_dir=path.absolute().parent, data_root=root)
+            allowed_paths.resolve(job.model.source, base_dir=base_dir, data_root=data_root)
         except ValueError as error:
             raise JobError({"model.source": str(error)}, source=str(path)) from None
     return job
@@ -84,7 +84,7 @@ def run(
     data_dir: Data = None,
 ) -> None:
     """Run one job in the foreground: through the engine of the data folder, or one of its own."""
-    job = _job(job_file, settings)
+    job = _job(job_file, settings, data_dir)
     if dry_run:
         _print_json(job.model_dump(mode="json")) if json_output else print(show.dry_run(job))
         return
@@ -117,7 +117,7 @@ def launch(
         raise BadInput("JOB.yaml is required unless --resume names a run")
     if job_file is None and settings:
         raise BadInput("--set changes a job file: name one beside --resume")
-    text = dump_job(_job(job_file, settings)) if job_file else None
+    text = dump_job(_job(job_file, settings, data_dir)) if job_file else None
     client.require_engine(data)
     base_dir = job_file.absolute().parent if job_file else None
     run_id = client.launch(data, text, base_dir=base_dir, resume=resume)
@@ -171,7 +171,7 @@ def calibrate(
 ) -> None:
     """Measure a job's speeds and switch costs in a short run, and store them for plan and simulate."""
     asked = load_job(job_file, settings or [])
-    job = _job(job_file, [*(settings or []), *measuring.settings_of(asked, steps)])
+    job = _job(job_file, [*(settings or []), *measuring.settings_of(asked, steps)], data_dir)
     data = client.data_dir(data_dir)
     done = measuring.calibrate(data, job, base_dir=job_file.absolute().parent, quiet=json_output)
     if json_output:
@@ -275,11 +275,11 @@ def bench(
     elif job_file is None:
         raise BadInput("JOB.yaml is required unless --show names a comparison")
     else:
-        base = _job(job_file, [*(settings or []), *benching.base_settings()])
+        base = _job(job_file, [*(settings or []), *benching.base_settings()], data_dir)
         planned = _comparison(job_file, settings, base, arms, repeats, staleness, splits, data_dir)
         if calibrate_first and base.profile is None and _measured(base, data_dir) is None:
             asked = load_job(job_file, settings or [])
-            short = _job(job_file, [*(settings or []), *measuring.settings_of(asked, measuring.STEPS)])
+            short = _job(job_file, [*(settings or []), *measuring.settings_of(asked, measuring.STEPS)], data_dir)
             if benching.calibrate_first(data, short, base_dir=job_file.absolute().parent, quiet=json_output):
                 raise typer.Exit(130)
             planned = _comparison(job_file, settings, base, arms, repeats, staleness, splits, data_dir)

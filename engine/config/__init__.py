@@ -21,7 +21,6 @@ from engine.config.learning import (
     ModelConfig,
     SamplingConfig,
     SizeConfig,
-    TaskConfig,
     WarmStartConfig,
 )
 from engine.config.profile import ProfileConfig, to_profile
@@ -36,6 +35,7 @@ from engine.config.steering import (
     with_settings,
     written,
 )
+from engine.config.task import RewardConfig, TaskConfig
 
 __all__ = [
     "ARMS",
@@ -52,6 +52,7 @@ __all__ = [
     "Partition",
     "ProfileConfig",
     "Refused",
+    "RewardConfig",
     "SamplingConfig",
     "ScheduleConfig",
     "SizeConfig",

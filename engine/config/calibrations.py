@@ -48,7 +48,7 @@ def depends_on(job: Job) -> dict[str, Any]:
     devices = job.devices
     return {
         "model": job.model.model_dump(mode="json"),
-        "task": job.task.model_dump(mode="json"),
+        "task": job.task.model_dump(mode="json", exclude={"items", "sha256"}),
         "sampling": job.sampling.model_dump(mode="json"),
         "algorithm": {"group_size": job.algorithm.group_size, "reference": job.algorithm.kl_coef > 0},
         "devices": {

@@ -9,9 +9,10 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from engine.config.errors import unknown_key
-from engine.config.learning import AlgorithmConfig, EvalConfig, ModelConfig, SamplingConfig, TaskConfig
+from engine.config.learning import AlgorithmConfig, EvalConfig, ModelConfig, SamplingConfig
 from engine.config.profile import ProfileConfig
 from engine.config.strict import Strict, one_of
+from engine.config.task import TaskConfig
 from planner.policy.arms import ARMS, LENDING, consume_of
 from planner.policy.improvements import DEFAULT, IMPROVEMENTS, Improvements
 
@@ -243,6 +244,11 @@ class Job(Strict):
                 f"devices.rollout_slots {devices.rollout_slots} cannot hold one group of algorithm.group_size "
                 f"{algorithm.group_size}"
             )
+        if algorithm.overlong_tokens >= self.sampling.max_response_tokens:
+            raise ValueError(
+                f"algorithm.overlong_tokens {algorithm.overlong_tokens} leaves no length without a penalty; allowed: "
+                f"less than sampling.max_response_tokens {self.sampling.max_response_tokens}"
+            )
         if self.model.warm_start.worked_only_steps > self.model.warm_start.steps:
             raise ValueError(
                 f"model.warm_start.worked_only_steps {self.model.warm_start.worked_only_steps} is more than "
@@ -253,11 +259,11 @@ class Job(Strict):
                 f"profile.rollout.slots {self.profile.rollout.slots} cannot hold one group of algorithm.group_size "
                 f"{algorithm.group_size}"
             )
-        epochs = self.task.epochs
-        if epochs is not None and algorithm.steps * algorithm.prompts_per_step > epochs * self.task.items:
+        epochs, known = self.task.epochs, self.task.items is not None or not self.task.reads_files
+        if known and epochs is not None and algorithm.steps * algorithm.prompts_per_step > epochs * self.task.size:
             raise ValueError(
                 f"algorithm.steps {algorithm.steps} x prompts_per_step {algorithm.prompts_per_step} needs more prompts "
-                f"than task.epochs {epochs} x task.items {self.task.items}"
+                f"than task.epochs {epochs} x task.items {self.task.size}"
             )
         return self
 

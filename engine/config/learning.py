@@ -1,12 +1,12 @@
-"""What a job learns and from what: model, task, evaluation, algorithm, sampling. Every field says its unit."""
+"""What a job learns: model, evaluation, algorithm, sampling (the task is in `task.py`). Every field says its unit."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from engine.config.strict import Scalar, Strict, one_of
+from engine.config.strict import Strict, one_of
 
 
 class WarmStartConfig(Strict):
@@ -65,44 +65,19 @@ class ModelConfig(Strict):
         return self
 
 
-class TaskConfig(Strict):
-    source: str = "reasoning_gym:chain_sum"
-    """`reasoning_gym:DATASET`."""
-    params: dict[str, Scalar | list[Scalar | list[Scalar]]] = Field(default_factory=dict)
-    """Keyword arguments of the reasoning-gym data set."""
-    reward: str = "scorer"
-    """`scorer`: 1 iff the data set's own scorer gives 1.0; `exact`: 1 iff the answer is the text itself."""
-    answer_after: str | None = None
-    """Score what follows the single occurrence of this text; an answer without it, or with two, earns 0."""
-    items: int = Field(20_000, ge=1)
-    """Training items generated from the seed."""
-    shuffle: bool = True
-    epochs: int | None = Field(None, ge=1)
-    """Passes over the items before the run ends by itself; null: as many as the steps need."""
-
-    @field_validator("source")
-    @classmethod
-    def _source(cls, value: str) -> str:
-        kind, _, name = value.partition(":")
-        if kind != "reasoning_gym" or not name:
-            raise ValueError(f"must be reasoning_gym:DATASET, such as reasoning_gym:chain_sum, got {value!r}")
-        return value
-
-    @field_validator("reward")
-    @classmethod
-    def _reward(cls, value: str) -> str:
-        return one_of(value, ("scorer", "exact"))
-
-
 class EvalConfig(Strict):
     every_steps: int = Field(20, ge=0)
     """Steps between held-out evaluations, besides one before the first and one after the last step; 0: only those."""
     items: int = Field(256, ge=0)
-    """Held-out items, disjoint from the training items by question; 0 turns evaluation off."""
+    """Held-out items, disjoint from the training items by question; 0 turns evaluation off. An answer is right when its
+    reward (the first one, where there are several) is 1 or more."""
     greedy: bool = True
     control_prefix: str | None = None
     """First and last evaluation are repeated with answers made to start with this text: a control, reported apart."""
 
+
+LOSSES = ("grpo", "dapo", "dr_grpo")
+"""What a step minimises; the formulas are in `engine/learning/losses/`."""
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 """How much of a running average is kept at each step."""
@@ -125,7 +100,15 @@ class AlgorithmConfig(Strict):
     clip_low: float = Field(0.2, ge=0, lt=1)
     clip_high: float = Field(0.28, ge=0)
     kl_coef: float = Field(0.0, ge=0)
-    scale_rewards: str = "group"
+    loss: str = "grpo"
+    """`grpo`; `dapo`: without KL term, with overlong shaping where asked for; `dr_grpo`: neither std nor lengths."""
+    scale_rewards: str | None = None
+    """`group`: divide advantages by the group's standard deviation; `none`: do not; null: as the loss has it, which is
+    `group` but for `dr_grpo`."""
+    overlong_tokens: int = Field(0, ge=0)
+    """Of `dapo`: in the last so many tokens of the longest response a reward falls by up to 1; 0: it does not."""
+    dynamic_sampling: bool = False
+    """A group whose answers all earn the same is excluded and another prompt takes its place."""
     correction: str = "tis"
     is_cap: float = Field(2.0, gt=0)
     accept_uncorrected: bool = False
@@ -135,15 +118,40 @@ class AlgorithmConfig(Strict):
     def _schedule(cls, value: str) -> str:
         return one_of(value, ("constant", "linear"))
 
+    @field_validator("loss")
+    @classmethod
+    def _loss(cls, value: str) -> str:
+        return one_of(value, LOSSES)
+
     @field_validator("scale_rewards")
     @classmethod
-    def _scale(cls, value: str) -> str:
-        return one_of(value, ("group", "none"))
+    def _scale(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value == "group" and info.data.get("loss") == "dr_grpo":
+            raise ValueError("must be none or null for loss dr_grpo, which has no standard deviation, got 'group'")
+        return value if value is None else one_of(value, ("group", "none"))
+
+    @field_validator("overlong_tokens")
+    @classmethod
+    def _overlong(cls, value: int, info: ValidationInfo) -> int:
+        if value and (loss := info.data.get("loss")) != "dapo":
+            raise ValueError(f"belongs to loss dapo, the loss is {loss}; allowed: 0, got {value}")
+        return value
 
     @field_validator("correction")
     @classmethod
     def _correction(cls, value: str) -> str:
         return one_of(value, ("tis", "none"))
+
+    @model_validator(mode="after")
+    def _no_kl(self) -> AlgorithmConfig:
+        if self.loss == "dapo" and self.kl_coef:
+            raise ValueError(f"kl_coef {self.kl_coef} has no meaning for loss dapo, which has no KL term; allowed: 0")
+        return self
+
+    @property
+    def scale_rewards_resolved(self) -> str:
+        """`group` or `none`."""
+        return self.scale_rewards or ("none" if self.loss == "dr_grpo" else "group")
 
 
 class SamplingConfig(Strict):

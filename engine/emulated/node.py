@@ -36,7 +36,7 @@ class Node:
         physics = Physics(job)
         self._bench = Bench(physics, self._timeline, specs)
         self._layout = physics.layout
-        self._training_items, self._held_out = job.task.items, job.eval.items
+        self._training_items, self._held_out = job.task.size, job.eval.items
         mine = [block for block in self._layout.blocks if block.block in self._bench.devices]
         self._blocks = {block.block: Block(self._bench, block) for block in mine}
         for device in self._bench.devices.values():

@@ -25,7 +25,7 @@ class Physics:
         self.prompts_per_step = algorithm.prompts_per_step
         self.in_flight_updates = job.schedule.in_flight_updates is not False
         self.speeds = Speeds(self.profile, seed=job.seed, group_size=algorithm.group_size)
-        self._items = job.task.items
+        self._items = job.task.size
         self._workload = Workload(
             self.profile.response_tokens,
             seed=job.seed,

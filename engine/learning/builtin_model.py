@@ -7,6 +7,7 @@ answering, which the warm start shows it, are the bare result and running totals
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.config import SizeConfig
-from engine.learning.tasks import ReasoningGymTask
+from engine.learning.tasks import Task
 
 INSTRUCTION = "State the final answer to the following arithmetic problem: "
 THINK, ANSWER = "<think>", "<answer>"
@@ -26,6 +27,9 @@ VOCABULARY_MULTIPLE = 8
 """Rows of the embedding are rounded up to it, as matrix products like."""
 
 DEMO_SIZE = SizeConfig()
+
+PROBES = 64
+"""Items whose prompts are looked at: those of one data set are alike, those of a file mostly."""
 
 EXPRESSION = re.compile(r"\d+(?: [+-] \d+)*")
 
@@ -73,24 +77,24 @@ def build_model(tokenizer: PreTrainedTokenizerFast, *, seed: int, size: SizeConf
         return LlamaForCausalLM(config)
 
 
-def check_task(task: ReasoningGymTask, tokenizer: PreTrainedTokenizerFast, *, needs_worked: bool) -> None:
+def check_task(task: Task, tokenizer: PreTrainedTokenizerFast, *, needs_worked: bool) -> None:
     """Raises ValueError when the model cannot read the prompts or, with `needs_worked`, there are no worked answers."""
     allowed = "allowed: task.source reasoning_gym:chain_sum, or model.source with the folder of another model"
-    entry = task.entry(0)
-    question = entry["question"]
-    if tokenizer.decode(tokenizer.encode(question, add_special_tokens=False)) != question:
-        raise ValueError(f"model.source builtin:tiny cannot read the prompt {question!r}; {allowed}")
-    expression = entry["metadata"].get("expression")
-    if needs_worked and not (isinstance(expression, str) and EXPRESSION.fullmatch(expression)):
-        raise ValueError(f"model.source builtin:tiny has no worked answer to the prompt {question!r}; {allowed}")
+    for item in range(min(task.size, PROBES)):
+        prompt = task.prompt(item)
+        if tokenizer.decode(tokenizer.encode(prompt, add_special_tokens=False)) != prompt:
+            raise ValueError(f"model.source builtin:tiny cannot read the prompt {prompt!r}; {allowed}")
+        expression = task.entry(item)["metadata"].get("expression")
+        if needs_worked and not (isinstance(expression, str) and EXPRESSION.fullmatch(expression)):
+            raise ValueError(f"model.source builtin:tiny has no worked answer to the prompt {prompt!r}; {allowed}")
 
 
-def bare_answer(entry: dict[str, Any]) -> str:
+def bare_answer(entry: Mapping[str, Any]) -> str:
     """The result alone."""
     return ANSWER + str(entry["answer"])
 
 
-def worked_answer(entry: dict[str, Any]) -> str:
+def worked_answer(entry: Mapping[str, Any]) -> str:
     """Running totals from the last term backwards, then the result.
 
     4 - 1 - 7 + 7 gives `<think> + 7=7 - 7=0 - 1=-1 + 4=3<answer>3`. The first term gets a sign too: without one its

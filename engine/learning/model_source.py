@@ -18,7 +18,7 @@ from transformers.utils import logging
 from engine.config import ModelConfig, TaskConfig
 from engine.learning.builtin_model import build_model, build_tokenizer, check_task
 from engine.learning.kv_window import check_supported
-from engine.learning.tasks import ReasoningGymTask
+from engine.learning.tasks import Task
 from engine.learning.warm_start import Progress, cache_file, warm_start
 
 
@@ -37,7 +37,7 @@ class LoadedModel:
 def load_model(
     config: ModelConfig,
     *,
-    task: ReasoningGymTask,
+    task: Task,
     task_config: TaskConfig,
     seed: int,
     cache_dir: Path,
@@ -52,7 +52,7 @@ def load_model(
 
 def _builtin(
     config: ModelConfig,
-    task: ReasoningGymTask,
+    task: Task,
     task_config: TaskConfig,
     seed: int,
     cache_dir: Path,
@@ -65,7 +65,13 @@ def _builtin(
     if not config.warm_start.steps:
         return LoadedModel(model=model, tokenizer=tokenizer, notes=("no warm start: the weights are random",))
     file = cache_file(
-        cache_dir, config.warm_start, task_config, size=config.size, seed=seed, held_out_items=task.held_out
+        cache_dir,
+        config.warm_start,
+        task_config,
+        size=config.size,
+        seed=seed,
+        held_out_items=task.held_out,
+        data_sha256=task.sha256,
     )
     note = warm_start(
         model,

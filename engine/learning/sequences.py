@@ -6,7 +6,7 @@ response carries what training needs (tokens, log-probabilities, versions); its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -69,6 +69,8 @@ class Response:
     """`eos`: the model ended it; `length`: it reached the longest allowed response."""
     reward: float | None = None
     """Score of the answer; None until it was scored."""
+    parts: Mapping[str, float] | None = None
+    """Reward -> what the answer earned by it, before weights, where the job has several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +105,32 @@ class FinishedGroup:
         """Tokens of all responses."""
         return sum(len(response.tokens) for response in self.responses)
 
-    def with_rewards(self, rewards: Sequence[float]) -> FinishedGroup:
-        """The same group, scored; one reward per response, in response order."""
+    def with_rewards(
+        self, rewards: Sequence[float], parts: Sequence[Mapping[str, float]] | None = None
+    ) -> FinishedGroup:
+        """The same group, scored; one reward per response, in response order, and what it is made of."""
+        made_of: Sequence[Mapping[str, float] | None] = parts or [None] * len(self.responses)
         scored = tuple(
-            replace(response, reward=float(reward)) for response, reward in zip(self.responses, rewards, strict=True)
+            replace(response, reward=float(reward), parts=part)
+            for response, reward, part in zip(self.responses, rewards, made_of, strict=True)
         )
         return replace(self, responses=scored)
+
+    def unscored(self) -> PartialGroup:
+        """What another rollouter needs to score it: the group with all of its tokens."""
+        return PartialGroup(
+            group_id=self.group_id,
+            epoch=self.epoch,
+            position=self.position,
+            item=self.item,
+            bound=self.bound,
+            version=self.version,
+            partial=tuple(
+                Partial(tokens=r.tokens, logprobs=r.logprobs, versions=r.versions, finished_by=r.finished_by)
+                for r in self.responses
+            ),
+            started_at=self.started_at,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

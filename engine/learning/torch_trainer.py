@@ -23,6 +23,7 @@ from engine.config import AlgorithmConfig
 from engine.learning import checkpoint, group_gradients
 from engine.learning.group_gradients import key_of
 from engine.learning.grpo.schedule import learning_rate
+from engine.learning.losses import loss_of
 from engine.learning.micro_batches import Sample, bundles, micro_batches
 from engine.learning.optimizer_state import restore_snapshot, take_snapshot
 from engine.learning.policy_loss import PolicyLoss
@@ -52,13 +53,15 @@ class TorchTrainer:
         algorithm: AlgorithmConfig,
         *,
         temperature: float,
+        max_response_tokens: int,
         version: int = 0,
         optimizer: bool = True,
         deterministic: bool = False,
     ) -> None:
         """The model becomes ours; as it is now it is the reference where `kl_coef` asks for one, until `set_reference`.
 
-        `temperature` is the sampling one, at which log-probabilities are taken; `tokenizer` is saved with the model.
+        `temperature` is the sampling one, at which log-probabilities are taken; `max_response_tokens` is the longest
+        response allowed, which some losses divide by; `tokenizer` is saved with the model.
         Without `optimizer` this is an auxiliary, until `own_optimizer`.
         """
         self._model = model.eval()
@@ -70,6 +73,7 @@ class TorchTrainer:
         self._rows: dict[GroupKey, Vector] = {}
         """In deterministic mode: the gradient of each group of the step that carried one."""
         self._reference = copy.deepcopy(model).requires_grad_(False) if algorithm.kl_coef > 0 else None
+        self._objective = loss_of(algorithm, max_response_tokens=max_response_tokens)
         self._loss = PolicyLoss(model, self._reference, algorithm, temperature=temperature)
         self._adamw = _adamw(model, algorithm) if optimizer else None
 
@@ -111,7 +115,13 @@ class TorchTrainer:
         norm = self._update(adamw, parts, tokens, rate) if tokens else None
         self._version += 1
         self.discard()
-        return StepStats(version=self._version, learning_rate=rate, grad_norm=norm, tokens=tokens)
+        return StepStats(
+            version=self._version,
+            learning_rate=rate,
+            grad_norm=norm,
+            tokens=tokens,
+            divisor=self._objective.divisor(tokens) if tokens else None,
+        )
 
     def discard(self) -> None:
         self._model.zero_grad(set_to_none=True)
@@ -180,14 +190,14 @@ class TorchTrainer:
             samples_of(
                 group,
                 version=self._version,
-                scale_rewards=self._algorithm.scale_rewards,
+                loss=self._objective,
                 without_signal=self._reference is not None,
             )
             for group in groups
         ]
 
     def _train(self, groups: Sequence[FinishedGroup], samples: Sequence[Sequence[Sample]]) -> ChunkStats:
-        counted = merge(count(group, version=self._version) for group in groups)
+        counted = merge(count(group, version=self._version, loss=self._objective) for group in groups)
         if self._deterministic:
             trained = merge(self._train_apart(key_of(group), own) for group, own in zip(groups, samples, strict=True))
         else:
@@ -215,7 +225,7 @@ class TorchTrainer:
             total = group_gradients.sum_in_data_order(parts, parameters=parameter_count(self._model))
         else:
             total = group_gradients.sum_as_they_come(parts)
-        total /= np.float32(tokens)
+        total /= np.float32(self._objective.divisor(tokens))
         load_flat_gradients(self._model, total)
         norm = torch.nn.utils.clip_grad_norm_(
             self._model.parameters(), self._algorithm.max_grad_norm, error_if_nonfinite=True

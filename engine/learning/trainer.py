@@ -47,6 +47,8 @@ class StepStats:
     """L2 norm of the divided gradient before clipping; None when no token carried a gradient."""
     tokens: int
     """Response tokens that carried the gradient, over all replicas."""
+    divisor: float | None = None
+    """What the summed gradient was divided by, and the summed loss is to be; None when no token carried a gradient."""
 
 
 class Trainer(Protocol):
@@ -78,7 +80,7 @@ class Trainer(Protocol):
         """A copy of what was accumulated since the last `finish_step` or `discard`; zeros when nothing was."""
 
     def finish_step(self, parts: Sequence[Gradient] | None = None) -> StepStats:
-        """Divide by all tokens, clip, update, and start the next step.
+        """Divide as the loss has it, clip, update, and start the next step.
 
         `parts` are the gradients of all replicas, this one's included, in the same order on each of them: then the
         replicas end bitwise equal. None: this replica is alone. A deterministic trainer ends bitwise equal for any

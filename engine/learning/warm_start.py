@@ -25,7 +25,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from engine.config import SizeConfig, TaskConfig, WarmStartConfig
 from engine.learning.builtin_model import bare_answer, worked_answer
 from engine.learning.prompts import encode_continuation, encode_prompt
-from engine.learning.tasks import ReasoningGymTask
+from engine.learning.tasks import Task
 from engine.learning.weights import Vector, flatten, load_flat
 
 RECIPE = 2
@@ -56,17 +56,20 @@ def cache_file(
     size: SizeConfig,
     seed: int,
     held_out_items: int,
+    data_sha256: str | None = None,
 ) -> Path:
-    """Where the weights of these inputs are kept."""
+    """Where the weights of these inputs are kept; `data_sha256` is of items that were read from a file."""
     inputs = {
         "recipe": RECIPE,
         "warm_start": config.model_dump(mode="json"),
-        "task": task_config.model_dump(mode="json", include={"source", "params", "items"}),
+        "task": {"source": task_config.source, "params": dict(task_config.params), "items": task_config.size},
         "size": size.model_dump(mode="json"),
         "seed": seed,
         "held_out_items": held_out_items,
         "versions": [torch.__version__, transformers.__version__, reasoning_gym.__version__],
     }
+    if data_sha256 is not None:
+        inputs["data_sha256"] = data_sha256
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     return cache_dir / "warm_start" / f"{digest[:32]}.npy"
 
@@ -74,7 +77,7 @@ def cache_file(
 def warm_start(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    task: ReasoningGymTask,
+    task: Task,
     config: WarmStartConfig,
     *,
     seed: int,
@@ -101,7 +104,7 @@ def warm_start(
 def train(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    task: ReasoningGymTask,
+    task: Task,
     config: WarmStartConfig,
     *,
     seed: int,
@@ -136,13 +139,14 @@ def rate_factor(step: int, steps: int) -> float:
 
 
 def _example(
-    tokenizer: PreTrainedTokenizerBase, task: ReasoningGymTask, config: WarmStartConfig, step: int, rng: random.Random
+    tokenizer: PreTrainedTokenizerBase, task: Task, config: WarmStartConfig, step: int, rng: random.Random
 ) -> tuple[list[int], int]:
     """A random training item with its answer and end: token ids, and how many of them are prompt."""
-    entry = task.entry(rng.randrange(task.size))
+    item = rng.randrange(task.size)
+    entry = task.entry(item)
     worked = step < config.worked_only_steps or rng.random() < config.worked_share
     text = worked_answer(entry) if worked else bare_answer(entry)
-    prompt = encode_prompt(tokenizer, entry["question"]).tolist()
+    prompt = encode_prompt(tokenizer, task.prompt(item)).tolist()
     return [*prompt, *encode_continuation(tokenizer, text).tolist(), tokenizer.eos_token_id], len(prompt)
 
 

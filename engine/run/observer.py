@@ -15,6 +15,7 @@ from engine.ledger_check import Life
 from engine.run.applier import Applier
 from engine.run.arrivals import Arrivals
 from engine.run.book import Book, StartPoint
+from engine.run.exclusions import Exclusions
 from engine.run.lending import Lending
 from engine.run.profiling import Profiling
 from engine.run.publication import Publication
@@ -80,7 +81,7 @@ class Observer:
         self.failed: dict[int, str] = {}
         """Device -> why it failed."""
         self.progress: tuple[str, float] | None = None
-        self.excluded: dict[str, int] = {}
+        self.exclusions = Exclusions(job.algorithm.prompts_per_step)
         self.steps_done: list[tuple[int, tuple[int, ...]]] = []
         """Steps made since they were last looked at, with their groups."""
         self.saved: list[msg.CheckpointSaved] = []
@@ -122,11 +123,13 @@ class Observer:
             case msg.GroupScored(group=group):
                 book.group_finished(group)
                 self._profiling.finished(group)
+                self.exclusions.scored()
             case msg.GroupExcluded(group=group, reason=reason, detail=detail):
                 self._recorder.excluded(book.group_excluded(group), reason)
-                self.excluded[reason] = self.excluded.get(reason, 0) + 1
-                text = f"Group {group.group_id} is excluded ({reason}): {detail}"
-                self._recorder.log(now, text, level="warning", device=device)
+                self.exclusions.excluded(reason, detail)
+                if reason != msg.NO_SIGNAL:  # where those are replaced they come by the hundred, and are no fault
+                    text = f"Group {group.group_id} is excluded ({reason}): {detail}"
+                    self._recorder.log(now, text, level="warning", device=device)
             case msg.GroupsAborted(groups=groups):
                 book.groups.come_back(device, groups, now)
             case msg.ChunkDone():
@@ -173,8 +176,8 @@ class Observer:
         self.ready.add(device)
         self.memory[device] = event.memory
         self._profiling.ready(event.rehearsal, "train" if device in self._book.trainers else "rollout")
-        if event.training_items != self._job.task.items:
-            self.failed[device] = f"it has {event.training_items} training items, the job has {self._job.task.items}"
+        if event.training_items != self._job.task.size:
+            self.failed[device] = f"it has {event.training_items} training items, the job has {self._job.task.size}"
             return
         for note in event.notes:
             self._recorder.log(now, note, device=device)
@@ -236,6 +239,7 @@ class Observer:
         if self._lending.merged(event.merge_s):
             self._profiling.merged(event.merge_s)
         done = book.step_done(now)
+        self.exclusions.step_made()
         self._recorder.step(done, row)
         self._last_row, self.last_step_at, self._snapshot_s = row, now, event.snapshot_s
         self.steps_done.append((done.version + 1, tuple(group.group_id for group in done.taken)))

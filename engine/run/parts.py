@@ -62,10 +62,11 @@ def assemble(
     clock: Callable[[], float],
     clock_offset_s: float,
     calibration: ProfileConfig | None,
+    roots: tuple[Path, ...],
 ) -> Parts:
     """All parts of a run that begins now."""
     now, layout = clock(), Layout.of(job)
-    order = DataOrder(size=job.task.items, seed=job.seed, shuffle=job.task.shuffle, epochs=job.task.epochs)
+    order = DataOrder(size=job.task.size, seed=job.seed, shuffle=job.task.shuffle, epochs=job.task.epochs)
     book = Book(job, start, order=order.item_at, now=now, places=order.groups)
     specs = worker_specs(
         run_id=run_id,
@@ -73,6 +74,7 @@ def assemble(
         layout=layout,
         cores=cores,
         base_dir=base_dir,
+        roots=roots,
         cache_dir=cache_dir,
         resume_from=resume_from,
         snapshot_dir=checkpoints_dir / SNAPSHOTS,

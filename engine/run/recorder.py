@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.learning.stats import LagStats
+from engine.learning.stats import ChunkStats, LagStats
+from engine.learning.trainer import StepStats
 from engine.ledger_check import Account
 from engine.run.book import Group, StepEntry
 from engine.run.idle_log import IdleLog
@@ -77,7 +78,10 @@ class Recorder:
                     )
                 )
                 continue
-            for start, end, cause in log.cut(span.t0, span.t1):
+            causes = log.cut(span.t0, span.t1)
+            if span.ref == msg.REWARDS:
+                causes = [(span.t0, span.t1, "waiting_for_rewards")]
+            for start, end, cause in causes:
                 cpu_s = span.cpu_s * (end - start) / (span.t1 - span.t0)
                 spans.append(Span(**common, t0=start, t1=end, kind="idle", cause=cause, cpu_s=cpu_s))
         if spans:
@@ -177,6 +181,8 @@ def step_row(
         "by_lag": {str(lag): _part(of_lag) for lag, of_lag in sorted(stats.by_lag.items())},
         "by_role": {role: _part(of_role.over_lags) for role, of_role in step.by_role.items()},
     }
+    if rewards := _means(step.taken):
+        metrics["rewards"] = rewards
     if not learns:
         metrics = {name: metrics[name] for name in ("trained_tokens", "merge_s", "snapshot_s")}
     return StepRow(
@@ -188,7 +194,7 @@ def step_row(
         prompt_tokens=stats.prompt_tokens,
         response_tokens=stats.response_tokens,
         reward_mean=stats.reward_mean if learns else None,
-        loss=stats.loss if learns else None,
+        loss=_loss(stats, done.stats) if learns else None,
         grad_norm=done.stats.grad_norm if learns else None,
         entropy=stats.entropy if learns else None,
         response_len_mean=stats.response_len_mean,
@@ -213,3 +219,21 @@ def _correction(sums: LagStats) -> dict[str, float | None]:
 def _part(sums: LagStats) -> dict[str, float | None]:
     """The same for a part of the step's groups, with how many they are."""
     return {"groups": sums.groups, **_correction(sums)}
+
+
+def _loss(stats: ChunkStats, made: StepStats) -> float | None:
+    """What the step minimised: its summed token losses over what its gradient was divided by."""
+    return None if made.divisor is None else stats.loss_sum / made.divisor
+
+
+def _means(groups: Sequence[Group]) -> dict[str, float]:
+    """Reward -> mean over the responses of these groups, before weights; empty where the job has a single one."""
+    parts = [
+        response["parts"]
+        for group in groups
+        if group.finished is not None
+        for response in group.finished.responses
+        if "parts" in response
+    ]
+    names = parts[0] if parts else {}
+    return {name: sum(part[name] for part in parts) / len(parts) for name in names}

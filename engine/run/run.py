@@ -58,8 +58,10 @@ class Run:
         clock: Callable[[], float],
         clock_offset_s: float,
         calibration: ProfileConfig | None = None,
+        roots: tuple[Path, ...] = (),
     ) -> None:
-        """`calibration`: what was measured of such a job before; the run starts from it and measures anew."""
+        """`roots`: folders that the job may read; `calibration`: what was measured of such a job before, from which the
+        run starts and measures anew."""
         self.run_id = run_id
         self.job = job
         self.cores = tuple(cores)
@@ -90,6 +92,7 @@ class Run:
             clock=clock,
             clock_offset_s=clock_offset_s,
             calibration=calibration,
+            roots=roots,
         )
         self.specs, self.book, self.lending, self.applier = parts.specs, parts.book, parts.lending, parts.applier
         self.homes = parts.homes
@@ -312,7 +315,9 @@ class Run:
     def _watch(self, now: float) -> None:
         if self.error is not None or self.closing:
             return
-        complaint = self._watchdog.look(self.state, self.book, self.observer, self.lending, self.recovery.dead, now)
+        complaint = self.observer.exclusions.complaint
+        if complaint is None:
+            complaint = self._watchdog.look(self.state, self.book, self.observer, self.lending, self.recovery.dead, now)
         if complaint is not None:
             self._fail(complaint)
 
@@ -326,7 +331,7 @@ class Run:
             "buffer_groups": self.book.groups.buffered,
             "in_flight_groups": self.book.groups.flying,
             "measured_until": self.observer.last_step_at,
-            "excluded": dict(self.observer.excluded),
+            "excluded": dict(self.observer.exclusions.counts),
             "params_sha256": self.observer.params_sha256,
             "progress": progress[0] if progress else None,
             "progress_fraction": progress[1] if progress else None,

@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -80,6 +81,7 @@ class DeviceWorker:
         self._changed = threading.Condition()
         self._closed = False
         self._stopping = False
+        self._at_end: list[Callable[[], None]] = []
         self._thread = threading.Thread(target=self._run, name=f"device-{spec.device}", daemon=True)
 
     def now(self) -> float:
@@ -101,6 +103,10 @@ class DeviceWorker:
                         self._ending[command.lease] = self._ending.get(command.lease, False) or command.revoke
                     self._inbox.put(command)
                 self._next_batch += 1
+
+    def at_end(self, action: Callable[[], None]) -> None:
+        """Do this when the work thread ends, however it does: what it started outside of itself must end too."""
+        self._at_end.append(action)
 
     def report_progress(self, text: str, fraction: float) -> None:
         """Called by long preparations; raises StopPreparing when nobody waits for them any more."""
@@ -196,6 +202,9 @@ class DeviceWorker:
             text = f"{type(error).__name__}: {error}"
             self.emit(msg.Failed(error=text, traceback=traceback.format_exc()))
         finally:
+            for action in self._at_end:
+                with suppress(Exception):  # the end is to be told, whatever happens on the way
+                    action()
             ended = self.ledger.close()
             with self._changed:
                 closed = msg.Closed(

@@ -135,6 +135,8 @@ class WorkerSpec:
     job: Job
     base_dir: Path
     """Folder that relative paths of the job start from."""
+    roots: tuple[Path, ...] = ()
+    """Folders that the job may read, its own first; none: that one alone."""
     cache_dir: Path
     resume_from: Path | None
     """Checkpoint folder to continue from."""
@@ -143,6 +145,13 @@ class WorkerSpec:
     clock_offset_s: float
     """Unix time minus the machine's monotonic clock: all workers and the engine share one time line."""
 
+
+REWARDS = "rewards"
+"""What an idle span refers to while a rollouter has nothing to generate and waits for rewards: the engine, for whom its
+groups are in flight, could not tell."""
+
+NO_SIGNAL = "no_signal"
+"""Reason of a group that is excluded since all of its answers earn the same; all other reasons are failures."""
 
 UNIT_S = 0.25
 """Work is timed in stretches of about so long: enough that a clock tick or an interrupt of milliseconds is no news."""

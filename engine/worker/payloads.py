@@ -37,7 +37,8 @@ class SealedGroup:
     prompt_tokens: int
     """Length of the prompt."""
     responses: tuple[dict[str, Any], ...]
-    """One a response: text, reward, tokens (count), versions as [[version, tokens], ...]."""
+    """One a response: text, reward, tokens (count), versions as [[version, tokens], ...]; where the job has several
+    rewards, parts: what it earned by each."""
     reward_mean: float | None
     """None when the reward failed."""
     started_at: float
@@ -61,6 +62,7 @@ class SealedGroup:
                     "reward": response.reward,
                     "tokens": len(response.tokens),
                     "versions": [list(item) for item in response.versions],
+                    **({} if response.parts is None else {"parts": dict(response.parts)}),
                 }
                 for response in group.responses
             ),

@@ -17,12 +17,16 @@ begins, so that the first lease costs what the others do.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.config import WarmStartConfig
 from engine.learning.deterministic_rollouter import DeterministicRollouter
 from engine.learning.model_source import LoadedModel, load_model
-from engine.learning.tasks import ReasoningGymTask
+from engine.learning.rewards.make import make_scoring
+from engine.learning.rewards.scoring import Scoring
+from engine.learning.tasks import Task, make_task
 from engine.learning.torch_trainer import TorchTrainer
 from engine.learning.transformers_rollouter import TransformersRollouter
 from engine.worker import messages as msg
@@ -42,7 +46,8 @@ class TorchRoles:
         self._worker = worker
         self._transport = transport
         self._spec = worker.spec
-        self._task: ReasoningGymTask
+        self._task: Task
+        self._scoring: Scoring
         self._rollout: RolloutRole | None = None
         self._train: TrainRole | None = None
         self._home = self._spec.home
@@ -54,7 +59,9 @@ class TorchRoles:
 
     def prepare(self) -> None:
         spec, job = self._spec, self._spec.job
-        self._task = ReasoningGymTask(job.task, seed=job.seed, held_out_items=job.eval.items)
+        roots = spec.roots or (spec.base_dir,)
+        self._task = make_task(job, roots=roots)
+        self._start_scoring(roots)
         version: int | None = None
         handle: msg.Handle | None = None
         reference: msg.Handle | None = None
@@ -82,13 +89,22 @@ class TorchRoles:
                 held_out_items=self._task.held_out,
                 version=version,
                 handle=handle,
-                notes=notes,
+                notes=(*notes, *(self._task.notes if spec.source else ())),
                 memory=memory,
                 rehearsal=self._rehearse(),
                 reference=reference,
                 snapshot=put_aside,
             )
         )
+
+    def _start_scoring(self, roots: Sequence[Path]) -> None:
+        """Fails where the rewards do not load. They load on this device's core, so nothing is won by doing something
+        else meanwhile, and that would look slower than it is."""
+        self._scoring = make_scoring(self._spec.job.task, roots=roots)
+        self._worker.at_end(self._scoring.close)
+        self._worker.ledger.enter("idle", ref=msg.REWARDS)
+        self._scoring.wait_ready(lambda: self._worker.report_progress("the rewards load", 0.0))
+        self._worker.ledger.enter("startup")
 
     def _rehearse(self) -> msg.Rehearsal | None:
         if self._home is None or self._rollout is None or self._train is None:
@@ -103,16 +119,17 @@ class TorchRoles:
             loaded.tokenizer,
             job.algorithm,
             temperature=job.sampling.temperature,
+            max_response_tokens=job.sampling.max_response_tokens,
             optimizer=primary,
             deterministic=job.schedule.deterministic,
         )
         # it answers with the trainer's own parameters, so a passive role's costs nothing
         evaluator = self._make_rollouter(loaded, evaluator=True)
-        self._train = TrainRole(self._worker, self._transport, trainer, self._task, evaluator)
+        self._train = TrainRole(self._worker, self._transport, trainer, self._task, self._scoring, evaluator)
         return trainer, loaded.notes
 
     def _make_rollout_role(self) -> RolloutRole:
-        return RolloutRole(self._worker, self._make_rollouter(self._load_model(warm=False)), self._task)
+        return RolloutRole(self._worker, self._make_rollouter(self._load_model(warm=False)), self._task, self._scoring)
 
     def _load_model(self, *, warm: bool) -> LoadedModel:
         """The job's model; without `warm` the built-in one keeps its random weights, which are about to be replaced."""

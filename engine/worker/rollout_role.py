@@ -1,4 +1,10 @@
-"""The rollouter of one device: holds groups, scores the finished ones, and times what it generates."""
+"""The rollouter of one device: holds groups, has the finished ones scored, and times what it generates.
+
+    growing -> finished, handed to the scoring -> scored, reported | excluded, with its reason
+                  \\-> not scored yet when the role ends here: given back, whole, to whoever scores it next
+
+It generates while answers are being scored; only when nothing grows it waits for rewards, and says so.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,12 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from engine.learning.tasks import ReasoningGymTask, RewardFailed
+import numpy as np
+
+from engine.learning.grpo.advantages import has_signal
+from engine.learning.rewards.reward import Question, RewardFailed
+from engine.learning.rewards.scoring import Answers, Scoring, Verdict
+from engine.learning.tasks import Task
 from engine.worker import messages as msg
 
 if TYPE_CHECKING:
@@ -20,13 +31,23 @@ FEW_GROUPS = 4
 """With so many in hand or fewer, slots that wait for a report are a fifth of the replica or more."""
 
 
+REWARDS_WAIT_S = 0.05
+"""Longest single wait for rewards when nothing grows: a command is seen within that time."""
+
+GIVE_BACK_S = 1.0
+"""How long groups that are all but scored are waited for before they are given back: most take milliseconds."""
+
+
 class RolloutRole:
     """Primary on a rollout device, auxiliary under a lease."""
 
-    def __init__(self, worker: DeviceWorker, rollouter: TransformersRollouter, task: ReasoningGymTask) -> None:
+    def __init__(self, worker: DeviceWorker, rollouter: TransformersRollouter, task: Task, scoring: Scoring) -> None:
         self._worker = worker
         self._rollouter = rollouter
         self._task = task
+        self._scoring = scoring
+        self._unscored: dict[int, FinishedGroup] = {}
+        """Groups that are finished and wait for their rewards, by number."""
         self._lease: int | None = None
         self._loaded = False
         self._added = 0
@@ -47,8 +68,8 @@ class RolloutRole:
 
     @property
     def generating(self) -> bool:
-        """There is a next token to generate."""
-        return self._rollouter.active_groups > 0
+        """There is a next token to generate, or a reward to wait for."""
+        return self._rollouter.active_groups > 0 or bool(self._unscored)
 
     def load_now(self) -> msg.RolloutLoad:
         """How full it is; asked by another thread. A group that is added between the two readings counts twice, so the
@@ -73,7 +94,11 @@ class RolloutRole:
         self._seconds += time.perf_counter() - begin
 
     def step(self) -> None:
-        """One token for every sequence; finished groups are scored and reported."""
+        """One token for every sequence; groups that are finished are scored, and reported when they are."""
+        if not self._rollouter.active_groups:
+            self._worker.ledger.enter("idle", ref=msg.REWARDS)
+            self._report_scored(REWARDS_WAIT_S)
+            return
         self._enter()
         begin = time.perf_counter()
         self._sequences += self._rollouter.active_sequences
@@ -81,10 +106,11 @@ class RolloutRole:
         self._steps += 1
         for group in finished:
             self._worker.ledger.enter("scoring", ref=f"group {group.group_id}")
-            self._score(group)
+            self._hand_in(group)
+        self._report_scored(0.0)
         self._note_room()
         self._seconds += time.perf_counter() - begin
-        if self._seconds >= msg.UNIT_S or not self.generating:
+        if self._seconds >= msg.UNIT_S or not self._rollouter.active_groups:
             self.report()
 
     def _note_room(self) -> None:
@@ -97,9 +123,15 @@ class RolloutRole:
         self._room = room
 
     def abort(self) -> None:
-        """All groups go back with their prefixes."""
+        """All groups go back with their prefixes, those too that are finished and not scored."""
         self.report()
-        self._worker.emit(msg.GroupsAborted(groups=tuple(self._rollouter.abort())))
+        until = time.perf_counter() + GIVE_BACK_S
+        while self._unscored and (left := until - time.perf_counter()) > 0:
+            self._report_scored(left)
+        self._scoring.withdraw()
+        whole = tuple(group.unscored() for group in self._unscored.values())
+        self._unscored.clear()
+        self._worker.emit(msg.GroupsAborted(groups=(*self._rollouter.abort(), *whole)))
 
     def load(self, vector: Vector, version: int) -> None:
         self._rollouter.load(vector, version)
@@ -129,11 +161,31 @@ class RolloutRole:
         role = "primary" if self._lease is None else "auxiliary"
         self._worker.ledger.enter("rollout", role=role, version=self._rollouter.version)
 
-    def _score(self, group: FinishedGroup) -> None:
+    def _hand_in(self, group: FinishedGroup) -> None:
+        question = Question(item=group.item, prompt=group.prompt, entry=self._task.entry(group.item))
+        texts = tuple(response.text for response in group.responses)
+        self._unscored[group.group_id] = group
+        self._scoring.submit(Answers(key=group.group_id, question=question, texts=texts))
+
+    def _report_scored(self, wait_s: float) -> None:
+        if self._unscored:
+            for verdict in self._scoring.collect(wait_s):
+                self._report_verdict(self._unscored.pop(verdict.key), verdict)
+
+    def _report_verdict(self, group: FinishedGroup, verdict: Verdict) -> None:
+        job = self._worker.spec.job
+        weights = {reward.name: reward.weight for reward in job.task.scored_by}
         try:
-            rewards = [self._task.score(group.item, response.text) for response in group.responses]
-        except RewardFailed as error:
-            sealed = msg.SealedGroup.seal(group, excluded=True)
-            self._worker.emit(msg.GroupExcluded(group=sealed, reason="reward_failed", detail=str(error)))
+            rewards = verdict.totals(weights)
+        except RewardFailed as failure:
+            self._exclude(group, failure.reason, str(failure))
             return
-        self._worker.emit(msg.GroupScored(group=msg.SealedGroup.seal(group.with_rewards(rewards))))
+        scored = group.with_rewards(rewards, verdict.values if len(weights) > 1 else None)
+        if job.algorithm.dynamic_sampling and not has_signal(np.array(rewards)):
+            self._exclude(scored, msg.NO_SIGNAL, f"all of its answers earn {rewards[0]:g}")
+        else:
+            self._worker.emit(msg.GroupScored(group=msg.SealedGroup.seal(scored)))
+
+    def _exclude(self, group: FinishedGroup, reason: str, detail: str) -> None:
+        sealed = msg.SealedGroup.seal(group, excluded=True)
+        self._worker.emit(msg.GroupExcluded(group=sealed, reason=reason, detail=detail))

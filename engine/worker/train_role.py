@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine.learning import snapshot
+from engine.learning.rewards.reward import Question
+from engine.learning.rewards.scoring import Answers, Scoring, score_all
 from engine.learning.stats import ChunkStats
-from engine.learning.tasks import ReasoningGymTask, RewardFailed
+from engine.learning.tasks import Task
 from engine.learning.trainer import Gradient
 from engine.learning.weights import sha256
 from engine.worker import messages as msg
@@ -30,6 +32,10 @@ SNAPSHOTS_KEPT = 3
 """Folders of a run: the newest, and those that a trainer that was slow to be told may still be reading."""
 
 
+MOST_TIMEOUTS = 3
+"""Held-out answers whose scoring may take too long before the evaluation gives the others up: each costs a deadline."""
+
+
 class TrainRole:
     """Primary on a train device, auxiliary under a lease."""
 
@@ -38,7 +44,8 @@ class TrainRole:
         worker: DeviceWorker,
         transport: Transport,
         trainer: TorchTrainer,
-        task: ReasoningGymTask,
+        task: Task,
+        scoring: Scoring,
         evaluator: TransformersRollouter,
     ) -> None:
         """`evaluator` answers with the trainer's own parameters, which is what is evaluated."""
@@ -46,6 +53,7 @@ class TrainRole:
         self._transport = transport
         self._trainer = trainer
         self._task = task
+        self._scoring = scoring
         self._evaluator = evaluator
         self._accumulated = False
         self._lease: int | None = None
@@ -219,14 +227,22 @@ class TrainRole:
         evaluator, spec = self._evaluator, self._worker.spec
         self._worker.ledger.enter("evaluate", version=self.version, step=command.step)
         items = range(-1 - command.part, -1 - self._task.held_out, -command.parts)
-        correct, failed = 0.0, 0
         answer = evaluator.greedy if spec.job.eval.greedy else evaluator.sampled
-        texts = answer([self._task.prompt(item) for item in items], command.prefix)
-        for item, text in zip(items, texts, strict=True):
-            try:
-                correct += self._task.score(item, text)
-            except RewardFailed:
-                failed += 1
+        prompts = [self._task.prompt(item) for item in items]
+        texts = answer(prompts, command.prefix)
+        judge = spec.job.task.scored_by[0].name
+        answers = [
+            Answers(
+                key=item,
+                question=Question(item=item, prompt=prompt, entry=self._task.entry(item)),
+                texts=(text,),
+                only=judge,
+            )
+            for item, prompt, text in zip(items, prompts, texts, strict=True)
+        ]
+        verdicts = score_all(self._scoring, answers, most_timeouts=MOST_TIMEOUTS)
+        correct = float(sum(verdict.values[0][judge] >= 1.0 for verdict in verdicts if verdict.failure is None))
+        failed = sum(verdict.failure is not None for verdict in verdicts)
         done = len(items) - failed
         self._worker.emit(
             msg.EvalDone(step=command.step, name=command.name, correct=correct, items=done, failed=failed)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from app import job_form
-from app.job_form import FIELDS, check, default_text, field_text, first_path, read_document, set_field
+from app.job_fields import FIELDS
+from app.job_form import check, default_text, field_text, first_path, read_document, set_field
 from app.presets import JOBS_DIR, preset, preset_names
 from engine.config import JobError, parse_job
 
@@ -145,6 +146,12 @@ def test_a_key_that_the_form_does_not_have_is_still_a_problem() -> None:
         (["schedule.staleness=0.01"], "lets no group start ahead"),
         (["schedule.arm=colocated"], "no pools"),
         (["eval.items=0"], "No held-out evaluation."),
+        ([], "Scored by scorer, learnt from by grpo."),
+        (
+            ["task.rewards=[{name: exact}, {name: 'python:rewards:short', weight: 0.1}]", "algorithm.loss=dapo"],
+            "Scored by exact + 0.1 x python:rewards:short, learnt from by dapo.",
+        ),
+        (["algorithm.dynamic_sampling=true"], "learnt from by grpo; groups without signal are replaced."),
     ],
 )
 def test_the_plan_says_what_a_job_will_do(settings: list[str], says: str) -> None:

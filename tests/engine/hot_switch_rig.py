@@ -33,7 +33,7 @@ Event = TypeVar("Event")
 def make_job(**sections: dict[str, Any]) -> Job:
     document: dict[str, dict[str, Any]] = {
         "model": {"warm_start": {"steps": 0, "worked_only_steps": 0}},
-        "task": {"items": 40},
+        "task": {"items": 40, "reward": "exact"},
         "eval": {"items": 2},
         "algorithm": {"group_size": GROUP_SIZE, "prompts_per_step": B, "steps": 10, "learning_rate": 1e-3},
         "sampling": {"max_response_tokens": 24},

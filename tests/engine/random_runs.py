@@ -255,4 +255,4 @@ def check_data_order(run: SimulatedRun, job: Job, consumed: list[int], excluded:
     tally.counts["used up"] += 1
     assert job.task.epochs is not None
     assert len(set(used)) == len(used)
-    assert job.task.epochs * job.task.items - len(used) < B
+    assert job.task.epochs * job.task.size - len(used) < B

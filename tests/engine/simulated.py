@@ -37,6 +37,8 @@ class Physics:
     """Mean of taking the other role, and of coming back."""
     excluded: float = 0.05
     """Share of groups whose reward fails."""
+    reason: str = "reward_failed"
+    """Why they are excluded."""
     back_s: float = 2.0
     """Mean of the time from a worker's death until the one in its place is ready."""
 

@@ -85,7 +85,7 @@ class Device:
         lendable = spec.home is not None and spec.rolls and spec.trains
         self.emit(
             msg.Ready(
-                training_items=spec.job.task.items,
+                training_items=spec.job.task.size,
                 held_out_items=8,
                 version=version,
                 handle=weights,

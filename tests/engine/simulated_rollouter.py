@@ -160,7 +160,9 @@ class Rollouter:
         sealed = sealed_group(group, device.workers.clock.now, size=device.spec.job.algorithm.group_size)
         _, fails = device.workers.group_s(group.request.epoch, group.request.position)
         if fails:
-            device.emit(msg.GroupExcluded(group=sealed, reason="reward_failed", detail="no answer could be read"))
+            device.emit(
+                msg.GroupExcluded(group=sealed, reason=device.workers.physics.reason, detail="no answer could be read")
+            )
         else:
             device.emit(msg.GroupScored(group=sealed))
 

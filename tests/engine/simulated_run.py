@@ -160,5 +160,5 @@ class SimulatedRun:
 
 def items_are_those_of_the_order(groups: list[Group], job: Job) -> bool:
     """Each group asked for the item at its place."""
-    order = DataOrder(size=job.task.items, seed=job.seed, shuffle=job.task.shuffle)
+    order = DataOrder(size=job.task.size, seed=job.seed, shuffle=job.task.shuffle)
     return all(group.finished is not None and group.finished.item == order.item_at(group.index)[2] for group in groups)

@@ -170,7 +170,7 @@ class Trainer:
         self._device.emit(
             msg.StepDone(
                 step=command.step,
-                stats=StepStats(version=self.version, learning_rate=1e-3, grad_norm=1.0, tokens=4),
+                stats=StepStats(version=self.version, learning_rate=1e-3, grad_norm=1.0, tokens=4, divisor=4),
                 handle=weights if command.publish else None,
                 snapshot=snapshot if command.publish else None,
                 publish_s=0.01,

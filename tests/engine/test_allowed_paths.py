@@ -53,7 +53,7 @@ def test_a_path_that_leads_elsewhere_is_refused_with_what_is_allowed(path: str, 
         resolve(given, base_dir=folders / "job", data_root=folders / "data")
     message = str(caught.value)
     assert repr(given) in message
-    assert f"({folders / 'data'}, {folders / 'job'})" in message
+    assert f"({folders / 'job'}, {folders / 'data'})" in message
     assert message.endswith("name its folder in BIDIRL_ALLOWED_ROOTS")
 
 

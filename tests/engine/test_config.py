@@ -160,8 +160,9 @@ def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
             id="a model without layers",
         ),
         pytest.param(
-            "task: {source: jsonl:data}",
-            "task.source: must be reasoning_gym:DATASET, such as reasoning_gym:chain_sum, got 'jsonl:data'",
+            "task: {source: csv:data}",
+            "task.source: must be reasoning_gym:DATASET, such as reasoning_gym:chain_sum, or jsonl:PATH, parquet:PATH, "
+            "hf:NAME, got 'csv:data'",
             id="task",
         ),
     ],

@@ -167,7 +167,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "name": draw(NAMES),
         "seed": draw(st.integers(0, 2**31 - 1)),
-        "task": {"params": draw(PARAMS), "answer_after": draw(st.none() | TEXTS)},
+        "task": {"params": draw(PARAMS), "answer_after": draw(st.none() | TEXTS.filter(bool))},
         "eval": {"control_prefix": draw(st.none() | TEXTS), "items": draw(st.integers(0, 10))},
         "algorithm": {"learning_rate": draw(FLOATS), "betas": draw(st.tuples(*[st.floats(0, 0.999)] * 2))},
         "schedule": {

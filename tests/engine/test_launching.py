@@ -113,6 +113,29 @@ def test_a_model_beside_the_job_file_is_found(data: DataDir, tmp_path: Path) -> 
     assert launch.base_dir == tmp_path / "jobs"
 
 
+def test_a_launch_counts_the_rows_beside_the_job_file_and_refuses_others_when_it_is_resumed(
+    data: DataDir, tmp_path: Path
+) -> None:
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    rows = [f'{{"question": "{n}?", "answer": {n}}}\n' for n in range(40)]
+    (folder / "rows.jsonl").write_text("".join(rows), encoding="utf-8")
+    text = "task: {source: jsonl:rows.jsonl, reward: exact}\neval: {items: 4}\nalgorithm: {prompts_per_step: 4}"
+    launch = prepare(data, {"job": text, "base_dir": str(folder)})
+    assert launch.job.task.items == 36
+    parent = RunRow(run_id="parent", state="stopped", job=dump_job(launch.job), base_dir=str(folder))
+    checkpoint = checkpoints.folder_of(data.checkpoints("parent"), 3)
+    checkpoint.mkdir(parents=True)
+    checkpoints.complete(checkpoint, StartPoint(version=3, next_index=12))
+    assert prepare(data, {"resume": "parent"}, parent).job == launch.job
+    assert prepare(data, {"resume": "parent", "job": text}, parent).job.task == launch.job.task
+    (folder / "rows.jsonl").write_text("".join(rows[1:]), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"^job: task.items: 36 are asked for"):
+        prepare(data, {"resume": "parent"}, parent)
+    with pytest.raises(ValueError, match="resume: task: cannot change on resume"):
+        prepare(data, {"resume": "parent", "job": text}, parent)
+
+
 # -- resuming ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 
 from engine.config import TaskConfig
 from engine.learning.data_order import DataOrder
-from engine.learning.tasks import ReasoningGymTask, RewardFailed
+from engine.learning.tasks import ReasoningGymTask
 
 SUMS = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}
 
@@ -40,51 +38,10 @@ def test_an_item_does_not_depend_on_how_many_are_asked_for_first():
     assert [task.prompt(item) for item in range(30)] == backwards[::-1]
 
 
-@pytest.mark.parametrize(
-    ("text", "reward"),
-    [
-        ("<answer>{}", 1.0),
-        ("<think>1=1<answer>{}", 1.0),
-        ("<answer> {}\n", 1.0),
-        ("{}", 0.0),
-        ("<answer>{}<answer>{}", 0.0),
-        ("<answer>{}1", 0.0),
-        ("<answer>", 0.0),
-        ("", 0.0),
-    ],
-)
-@pytest.mark.parametrize("kind", ["scorer", "exact"])
-def test_what_follows_the_single_marker_is_scored(text, reward, kind):
-    task = make_task(reward=kind)
-    for item in (0, -1):
-        assert task.score(item, text.format(*[task.entry(item)["answer"]] * 2)) == reward
-
-
-def test_without_a_marker_the_whole_text_is_scored():
-    task = make_task(answer_after=None)
-    assert task.score(0, task.entry(0)["answer"]) == 1.0
-    assert task.score(0, "<answer>" + task.entry(0)["answer"]) == 0.0
-
-
-def test_partial_credit_is_no_reward():
-    task = make_task(source="reasoning_gym:countdown", params={}, answer_after=None, held_out_items=2)
-    assert task.score(0, "garbage") == 0.0
-
-
-def test_a_scorer_that_raises_is_a_failure_and_not_a_reward(monkeypatch):
-    task = make_task()
-
-    def broken(answer, entry):
-        raise ZeroDivisionError("boom")
-
-    monkeypatch.setattr(task._data, "score_answer", broken)
-    with pytest.raises(
-        RewardFailed, match=r"failed on item 3 and the answer '<answer>7': ZeroDivisionError: boom"
-    ) as e:
-        task.score(3, "<answer>7")
-    copy = pickle.loads(pickle.dumps(e.value))
-    assert (copy.item, copy.text, str(copy)) == (3, "<answer>7", str(e.value))
-    assert isinstance(copy, RuntimeError)
+def test_the_prompt_template_is_what_is_asked_and_changes_no_item():
+    plain, within = make_task(), make_task(prompt_template="Q: {prompt} A:")
+    assert within.prompt(0) == f"Q: {plain.prompt(0)} A:"
+    assert within.entry(-1) == plain.entry(-1)
 
 
 @pytest.mark.parametrize(

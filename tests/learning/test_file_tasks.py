@@ -1,0 +1,264 @@
+"""Items from files: what is read, what is held out, and that nothing malformed gets through."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from engine.config import JobError, TaskConfig, check_job
+from engine.learning.tasks import FileTask, check_task
+from engine.learning.tasks.read import final_answer
+
+ROWS = [{"question": f"{n} + {n}?", "answer": f"Twice {n}.\n#### {2 * n}", "level": n} for n in range(1, 21)]
+"""Twenty, in the form of GSM8K."""
+
+GSM8K_VARIABLE = "BIDIRL_TEST_GSM8K"
+"""Names a file of GSM8K in its public form, where there is one to test with."""
+
+
+def write(path: Path, rows: list[Any]) -> None:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+
+
+def make_task(folder: Path, *, held_out_items: int = 4, **fields: Any) -> FileTask:
+    fields = {"source": "jsonl:data.jsonl", "reward": "exact"} | fields
+    return FileTask(TaskConfig(**fields), roots=[folder.resolve()], held_out_items=held_out_items)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "data.jsonl", ROWS)
+    return tmp_path
+
+
+def prompts(task: FileTask) -> tuple[list[str], list[str]]:
+    """Of training and of held-out items."""
+    return [task.prompt(i) for i in range(task.size)], [task.prompt(-1 - i) for i in range(task.held_out)]
+
+
+def test_rows_are_split_into_training_and_held_out_items_without_a_common_prompt(folder: Path) -> None:
+    task = make_task(folder)
+    training, held_out = prompts(task)
+    assert (len(training), len(held_out)) == (16, 4)
+    assert sorted(training + held_out) == sorted(row["question"] for row in ROWS)
+    assert training == sorted(training, key=[row["question"] for row in ROWS].index), "in the order of the file"
+    assert task.notes == ("jsonl:data.jsonl: 20 rows; 16 to train on, 4 held out.",)
+
+
+def test_the_same_rows_are_held_out_wherever_they_stand_in_the_file(folder: Path) -> None:
+    before = prompts(make_task(folder))[1]
+    write(folder / "data.jsonl", ROWS[::-1])
+    assert prompts(make_task(folder))[1] == before
+    assert set(prompts(make_task(folder, held_out_items=2))[1]) < set(before)
+
+
+def test_an_item_is_its_row(folder: Path) -> None:
+    task = make_task(folder, prompt_template="Work it out: {prompt}")
+    assert task.entry(0)["metadata"] == {"level": int(task.entry(0)["answer"]) // 2}
+    assert task.prompt(0) == f"Work it out: {task.entry(0)['question']}"
+    with pytest.raises(IndexError):
+        task.entry(16)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("so\n#### 72", "72"),
+        ("so\n#### 1,080\n", "1080"),
+        ("so\n#### $-3.5", "-3.5"),
+        ("#### 7", "7"),
+        ("72", "72"),
+        (" some words ", "some words"),
+        ("#### a heading\nand words", "#### a heading\nand words"),
+        ("not #### 7", "not #### 7"),
+    ],
+)
+def test_the_line_that_ends_a_way_to_an_answer_is_read_as_the_answer(text: str, answer: str) -> None:
+    assert final_answer(text) == answer
+
+
+def test_held_out_items_may_have_a_file_of_their_own_and_their_prompts_are_left_out_of_training(folder: Path) -> None:
+    write(folder / "test.jsonl", [*ROWS[:3], {"question": "another?", "answer": 5}])
+    task = make_task(folder, held_out="jsonl:test.jsonl", held_out_items=2)
+    training, held_out = prompts(task)
+    assert (len(training), len(held_out)) == (17, 2)
+    assert not {row["question"] for row in ROWS[:3]} & set(training), "those too that are not among the two"
+    assert task.notes[0].endswith("17 to train on, 2 held out, 3 left out since jsonl:test.jsonl has their prompt.")
+
+
+def test_fields_may_have_other_names_and_answers_may_be_numbers(folder: Path) -> None:
+    write(folder / "data.jsonl", [{"prompt": "a", "x": "b", "answer": 1.5}, {"prompt": "c", "x": "d", "answer": 2}])
+    task = make_task(folder, held_out_items=0)
+    assert [task.entry(i)["answer"] for i in (0, 1)] == ["1.5", "2"]
+    task = make_task(folder, held_out_items=0, prompt_field="x", answer_field="prompt")
+    assert (task.prompt(1), task.entry(1)["answer"], task.entry(1)["metadata"]) == ("d", "c", {"answer": 2})
+
+
+def test_fewer_items_are_the_first_ones(folder: Path) -> None:
+    assert prompts(make_task(folder, items=5))[0] == prompts(make_task(folder))[0][:5]
+
+
+def test_parquet_says_the_same_as_jsonl(folder: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), folder / "data.parquet")
+    one, other = make_task(folder), make_task(folder, source="parquet:data.parquet")
+    assert prompts(one) == prompts(other)
+    assert (one.sha256, one.entry(0)) == (other.sha256, other.entry(0))
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def line(**row: Any) -> str:
+    return json.dumps(row)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "jsonl:data.jsonl: has no rows; allowed: one row an item"),
+        ("\n \n", "has no rows"),
+        ('{"question": "a", "answer": "b"}\n{"question": ', "line 2: not JSON: Expecting value at column 14; allowed:"),
+        ("[1, 2]", "line 1: is no object but list '[1, 2]'; allowed: one object a line"),
+        ('"text"', "line 1: is no object but str 'text'"),
+        ('{"question": "a", "answer": NaN}', "line 1: not JSON that can be read: NaN is no number of JSON"),
+        (
+            '{"question": "a", "question": "b"}',
+            "line 1: not JSON that can be read: it names the field 'question'",
+        ),
+        ("[" * 100_000, "line 1: not JSON that can be read"),
+        (
+            line(answer="b"),
+            "line 1: has no field 'question' or 'prompt'; its fields: answer; name another in task",
+        ),
+        (line(question="a", text="b"), "line 1: has no field 'answer'; its fields: question, text; name another in "),
+        (line(question=3, answer="b"), "line 1, field 'question': must be text, got int '3'"),
+        (line(question="a", answer=["b"]), "line 1, field 'answer': must be text or a number, got list"),
+        (line(question="a", answer=True), "line 1, field 'answer': must be text or a number, got bool 'True'"),
+        (line(question="a", answer=None), "line 1, field 'answer': must be text or a number, got NoneType"),
+        ('{"question": "a", "answer": 1e999}', "line 1, field 'answer': must be a finite number, got inf"),
+        (line(question=" ", answer="b"), "line 1, field 'question': is empty; allowed: some text"),
+        (line(question="a", answer=" "), "line 1, field 'answer': is empty; allowed: some text or a number"),
+        (line(question="\ud800", answer="b"), "line 1, field 'question': holds half a character"),
+        (
+            f"{line(question='a', answer='b')}\n\n{line(question='a', answer='c')}",
+            "line 3, field 'question': the prompt 'a' is that of line 1 too; allowed: each prompt once",
+        ),
+    ],
+)
+def test_a_malformed_file_is_refused_with_its_line_and_what_is_allowed(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
+        make_task(tmp_path, held_out_items=0)
+    message = str(caught.value)
+    assert message.startswith("task.source: jsonl:data.jsonl")
+    assert told in message
+    assert "\n" not in message
+
+
+def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_bytes(b'{"question": "caf\xe9", "answer": "b"}')
+    with pytest.raises(ValueError, match=r"line 1: is not UTF-8 text \(byte 18 of the line\)"):
+        make_task(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"source": "jsonl:gone.jsonl"}, r"task.source: 'gone.jsonl' does not exist"),
+        ({"source": "jsonl:../data.jsonl"}, r"task.source: '../data.jsonl' is outside the folders a job may read"),
+        ({"source": "jsonl:."}, r"task.source: jsonl:.: is a folder; allowed: a file"),
+        ({"source": "parquet:data.jsonl"}, r"task.source: parquet:data.jsonl: is no Parquet file that can be read"),
+        ({"held_out": "jsonl:gone.jsonl"}, r"task.held_out: 'gone.jsonl' does not exist"),
+        ({"prompt_field": "level"}, r"line 1, field 'level': must be text, got int '1'"),
+        ({"held_out_items": 11}, r"eval.items: 11 of the 20 rows .* allowed: at most half of them, 10"),
+        ({"items": 17}, r"task.items: 17 are asked for and jsonl:data.jsonl has 16 rows that are not held out"),
+        ({"held_out": "jsonl:data.jsonl"}, r"every row's prompt is held out"),
+        ({"held_out": "jsonl:data.jsonl", "held_out_items": 21}, r"eval.items: 21 are asked for and .* has 20"),
+        ({"sha256": "0" * 64}, r"task.sha256: jsonl:data.jsonl: says something else than when the run was launched"),
+    ],
+)
+def test_a_task_that_cannot_be_made_of_its_file_is_refused(fields: dict[str, Any], told: str, folder: Path) -> None:
+    inner = folder / "inner"
+    inner.mkdir()
+    write(inner / "data.jsonl", ROWS)
+    with pytest.raises(ValueError, match=told):
+        make_task(inner, **fields)
+
+
+def test_a_launch_fills_in_how_many_items_there_are_and_what_they_say(folder: Path) -> None:
+    document = {"task": {"source": "jsonl:data.jsonl", "reward": "exact", "epochs": 2}, "eval": {"items": 4}}
+    document["algorithm"] = {"steps": 2, "prompts_per_step": 16}
+    job = check_task(check_job(document), roots=[folder.resolve()])
+    assert (job.task.items, job.task.sha256) == (16, make_task(folder).sha256)
+    assert check_task(job, roots=[folder.resolve()]) == job
+    write(folder / "data.jsonl", [*ROWS[1:], {"question": "new?", "answer": "1"}])
+    with pytest.raises(JobError, match="says something else than when the run was launched"):
+        check_task(job, roots=[folder.resolve()])
+
+
+def test_a_launch_refuses_more_steps_than_the_file_has_prompts_for(folder: Path) -> None:
+    document = {"task": {"source": "jsonl:data.jsonl", "reward": "exact", "epochs": 1}, "eval": {"items": 4}}
+    document["algorithm"] = {"steps": 2, "prompts_per_step": 16}
+    with pytest.raises(JobError, match=r"needs more prompts than task.epochs 1 x task.items 16"):
+        check_task(check_job(document), roots=[folder.resolve()])
+
+
+# -- the library datasets ---------------------------------------------------------------------------------------------
+
+
+def test_without_the_library_it_is_said_how_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ValueError, match=r"hf:data: needs the library datasets, .*pip install datasets==.* jsonl"):
+        make_task(folder, source="hf:data")
+
+
+def test_a_folder_of_the_library_is_read_by_its_splits(folder: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    splits = {"train": datasets.Dataset.from_list(ROWS[:12]), "test": datasets.Dataset.from_list(ROWS[12:])}
+    datasets.DatasetDict(splits).save_to_disk(folder / "saved")
+    task = make_task(folder, source="hf:saved", held_out="hf:saved")
+    assert (task.size, task.held_out) == (12, 4)
+    assert task.prompt(0) == "1 + 1?"
+    assert make_task(folder, source="hf:saved", params={"split": "test"}, held_out_items=0).size == 8
+    with pytest.raises(ValueError, match=r"task.source: hf:saved: split 'gone' cannot be loaded: KeyError"):
+        make_task(folder, source="hf:saved", params={"split": "gone"})
+    with pytest.raises(ValueError, match="outside the folders a job may read"):
+        make_task(folder, source="hf:../elsewhere")
+
+
+def test_a_plain_folder_is_read_by_the_library(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+    (folder / "plain").mkdir()
+    write(folder / "plain" / "train.jsonl", ROWS)
+    assert make_task(folder, source="hf:plain").size == 16
+
+
+def test_a_name_that_is_not_there_is_refused_and_no_network_is_asked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError, match=r"split 'train' cannot be loaded: .*without a network only"):
+        make_task(folder, source="hf:nobody/has-this")
+
+
+def test_gsm8k_in_its_public_form_is_read_whole() -> None:
+    named = os.environ.get(GSM8K_VARIABLE)
+    if not named:
+        pytest.skip(f"{GSM8K_VARIABLE} names no file")
+    path = Path(named).resolve()
+    task = make_task(path.parent, source=f"jsonl:{path.name}", held_out_items=20)
+    answers = [task.entry(item)["answer"] for item in range(-20, task.size)]
+    assert len(answers) == sum(1 for text in path.read_text(encoding="utf-8").splitlines() if text)
+    assert all(float(answer) == float(answer) for answer in answers)
