@@ -1,8 +1,8 @@
 """When groups that are excluded are too many for the run to go on. Counts, and says so in a sentence; ends nothing.
 
-Two rules. A reward that fails now and then costs its groups; one that fails for more than half of the newest groups is
-a fault of the reward or the data, and what is left over would be a biased sample. And where groups without signal are
-replaced, a step for which so many have been replaced is one that this model cannot learn from this task.
+Two rules. A reward that fails now and then costs its groups; one that fails for more than three quarters of the newest
+groups is a fault of the reward or the data, and what is left over would be a biased sample. And where groups without
+signal are replaced, a step for which so many have been replaced is one that this model cannot learn from this task.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from collections import deque
 
 from engine.worker.messages import NO_SIGNAL
 
-LEAST_WINDOW = 32
-"""Newest groups that are looked at, or those of two steps where that is more: in fewer, half may fail by chance."""
+LEAST_WINDOW = 64
+"""Newest groups that are looked at, or those of two steps where that is more."""
 
-MOST_FAILED = 0.5
-"""Share of them that may lack a reward."""
+MOST_FAILED = 0.75
+"""Share of them that may lack a reward. The window slides over the whole run, so chance gets many tries: where half of
+all groups fail, more than 48 of 64 do once in 100,000 windows; at 30%,
+never."""
 
 MOST_REPLACED = 16
 """Groups without signal for each one that a step consumes: at 6% with signal a step still comes about."""
@@ -55,7 +57,10 @@ class Exclusions:
         """Why the run cannot go on, in a sentence; None: it can."""
         window, failed = self._newest.maxlen or 0, sum(self._newest)
         if len(self._newest) == window and failed > MOST_FAILED * window:
-            return f"{failed} of the last {window} groups have no reward, which is more than half of them: {self._last}"
+            return (
+                f"{failed} of the last {window} groups have no reward, which is more than three quarters of them: "
+                f"{self._last}"
+            )
         if self._since_step > MOST_REPLACED * self._B:
             return (
                 f"{self._since_step} groups without signal were replaced and no step could be made of {self._B} groups "

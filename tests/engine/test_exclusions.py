@@ -27,17 +27,17 @@ def fail(exclusions: Exclusions, count: int, reason: str = "reward_failed") -> N
         exclusions.excluded(reason, "the last one said why")
 
 
-def test_half_of_the_newest_groups_may_fail_and_not_one_more() -> None:
+def test_three_quarters_of_the_newest_groups_may_fail_and_not_one_more() -> None:
     exclusions = Exclusions(B)
-    for _ in range(LEAST_WINDOW // 2):
+    for _ in range(LEAST_WINDOW // 4):
         exclusions.scored()
-        fail(exclusions, 1)
+        fail(exclusions, 3)
     assert exclusions.complaint is None
     fail(exclusions, 1)  # the oldest, a scored one, is no longer among the newest
     assert exclusions.complaint is not None
-    assert exclusions.complaint.startswith(f"17 of the last {LEAST_WINDOW} groups have no reward")
+    assert exclusions.complaint.startswith(f"49 of the last {LEAST_WINDOW} groups have no reward")
     assert exclusions.complaint.endswith("the last one said why")
-    assert exclusions.counts == {"reward_failed": 17}
+    assert exclusions.counts == {"reward_failed": 49}
 
 
 def test_a_few_groups_prove_nothing() -> None:
@@ -75,7 +75,7 @@ def test_a_run_whose_rewards_all_fail_ends_with_a_sentence(arm: str, tmp_path: P
     run.play()
     assert (run.run.state, run.consumed()) == ("failed", [])
     assert run.run.error is not None
-    assert "of the last 32 groups have no reward, which is more than half of them: no answer could" in run.run.error
+    assert "of the last 64 groups have no reward, which is more than three quarters of them: no an" in run.run.error
     assert LEAST_WINDOW <= run.recorder.columns["excluded"]["reward_failed"] < 2 * LEAST_WINDOW
 
 
