@@ -48,7 +48,9 @@ def attention(
 def _ended(run: RunRow, state: str, engine: EngineRow | None, steps: Sequence[StepRow], clock: PageClock) -> list[Card]:
     last = f"Last good step {steps[-1].step} at {clock.time(steps[-1].t_end)}. " if steps else "No step was completed. "
     again = "resume it from its last checkpoint on the Runs page."
-    if is_emulated(run):
+    if not steps and run.parent_run_id is None:
+        again = "launch it again."
+    elif is_emulated(run):
         again = "launch it again: emulated devices keep no checkpoint."
     if state == "failed":
         cause = run.error or "the engine gave no cause"

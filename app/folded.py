@@ -64,7 +64,7 @@ class FoldedWindows:
         old = [kept.place.get(number, -1) if kept is not None else -1 for number in numbers]
         known = [i for i, at in enumerate(old) if at >= 0 and kept is not None and kept.blobs[at] == blobs[i]]
         fresh = sorted(set(range(len(stored))).difference(known))
-        ms = fold(decode([blobs[i] for i in fresh], [stored[i][1] for i in fresh]), groups)
+        ms = fold(decode([blobs[i] for i in fresh], [stored[i][1] for i in fresh], np.uint16), groups)
         if known and kept is not None:
             whole = np.empty((len(stored), *ms.shape[1:]), np.int32)
             whole[known] = kept.ms[[old[i] for i in known]]

@@ -29,6 +29,10 @@ LEARNING_TERMS = (
 """What the learning panels show."""
 
 
+DRAWN_STEPS = 200
+"""Steps that a panel tells apart."""
+
+
 def heatmap(frame: Frame, commands: History, clock: PageClock) -> None:
     """Exact idle share of each row over the run, with the commands that were applied."""
     bubbles = frame.bubbles
@@ -110,7 +114,9 @@ def how_it_learns(frame: Frame, commands: History, clock: PageClock) -> None:
         st.caption("Charts begin with the first step.")
         return
     key = f"learning:{frame.run.run_id}"
-    kept = (len(frame.steps), len(frame.evals), frame.live, stamp(commands))
+    # a step more is less than a pixel of a long run, and six panels are the dearest picture of the page
+    apart = max(1, len(frame.steps) // DRAWN_STEPS)
+    kept = (len(frame.steps) // apart, len(frame.evals), frame.live, stamp(commands))
     live_chart(kept_chart(key, kept, lambda: _learning(frame, commands, clock)), key=key)
 
 

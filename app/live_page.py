@@ -22,6 +22,7 @@ from app.command_words import History
 from app.glossary import helps_of
 from app.key_figures import seconds_left
 from app.ledger_view import ledger, logs
+from app.live_chart import Chart
 from app.live_frame import Frame, View, read_frame, refreshed
 from app.modelled import LEARNS_NOTHING, is_emulated, pace_of
 from app.run_job import deterministic, prompts_per_step
@@ -125,6 +126,9 @@ def now_part(run_id: str, drawn_state: str) -> None:
         return
     if frame.state != drawn_state and problem is None:
         st.rerun()
+    # made before anything is sent: the browser looks through the page for each batch that comes
+    known = bool(frame.devices) or frame.as_of is not None
+    timeline = live_view.timeline_chart(frame, commands, session.page_clock()) if known else None
     rest = seconds_left(frame.run, frame.steps) if frame.live else None
     header.status_line(
         frame.run, frame.state, frame.engine, frame.read_at, rest, deterministic=deterministic(frame.run.job)
@@ -134,7 +138,7 @@ def now_part(run_id: str, drawn_state: str) -> None:
     live_view.numbers(frame, prompts_per_step(frame.run.job))
     left, right = st.columns([5, 2], gap="small")
     with left, st.container(border=True, height="stretch", key="timeline"):
-        timeline_card(frame, commands)
+        timeline_card(frame, timeline)
     with right, st.container(border=True, height="stretch", key="attention"):
         live_view.attention_cards(frame, session.page_clock())
 
@@ -166,7 +170,7 @@ def lower_part(run_id: str, drawn_open: bool) -> None:
             history_view.how_it_learns(frame, changes, clock)
 
 
-def timeline_card(frame: Frame, commands: History) -> None:
+def timeline_card(frame: Frame, timeline: Chart | None) -> None:
     """The timeline with its window, or why there is none yet."""
     run_id = frame.run.run_id
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
@@ -180,15 +184,13 @@ def timeline_card(frame: Frame, commands: History) -> None:
             key=window_key(run_id),
             label_visibility="collapsed",
         )
-    if not frame.devices and frame.as_of is None:
+    if timeline is None:
         states.no_spans(frame.run)
         return
     opened = f"_opened:{run_id}"
     with st.container(key="timeline_group"):
         all_rows_button(opened)
-    live_view.timeline_chart(
-        frame, commands, session.page_clock(), follow="back to live" if frame.live else "reset zoom"
-    )
+    live_view.draw_timeline(frame, timeline)
 
 
 def all_rows_button(opened: str) -> None:

@@ -18,7 +18,7 @@ from app.figures.timeline import ROWS_PX, timeline
 from app.glossary import brief_of, helps_of
 from app.key_figures import busy_over_time, five_numbers, total
 from app.lending import MAX_LEASE_MARKS
-from app.live_chart import chart, live_chart, number_cards
+from app.live_chart import Chart, chart, live_chart, number_cards
 from app.live_frame import Frame
 from app.markup import literal
 from app.palette import label
@@ -62,8 +62,8 @@ def numbers(frame: Frame, prompts_per_step: int | None) -> None:
     number_cards([asdict(card) for card in cards], key=f"numbers:{frame.run.run_id}")
 
 
-def timeline_chart(frame: Frame, commands: History, clock: PageClock, *, follow: str) -> None:
-    """The timeline with its note, its table and what the reader does with it."""
+def timeline_chart(frame: Frame, commands: History, clock: PageClock) -> Chart:
+    """The timeline with its note and its table."""
     pace = frame.pace
     leases = lease_marks(frame.lending.marked, frame.rows, (frame.plan.t0, frame.plan.t1), clock, pace)
     span = (clock.axis(frame.plan.t0), clock.axis(frame.plan.t1))
@@ -83,7 +83,7 @@ def timeline_chart(frame: Frame, commands: History, clock: PageClock, *, follow:
     cut += f" · only the newest {MAX_COMMANDS} commands are marked" if marks.cut else ""
     last = f"{clock.time(frame.window[0])} – {clock.time(frame.window[1])}"
     grouped = len(frame.devices) > detail.MAX_DEVICE_ROWS
-    shown = chart(
+    return chart(
         figure,
         label=f"{'Emulated timeline' if pace.emulated else 'Timeline'} of {len(frame.rows)} rows, {last}: "
         f"{_summary(frame)}",
@@ -91,14 +91,18 @@ def timeline_chart(frame: Frame, commands: History, clock: PageClock, *, follow:
         frozen="" if frame.live else f"ended {clock.time(frame.end)}",
         note=f"a column is {duration(frame.plan.bin_s)}, in the colour of what took most of it · drag to zoom, "
         f"double-click to follow{cut}{pace.wall_time and f' · {pace.wall_time}'}",
-        follow=follow,
+        follow="back to live" if frame.live else "reset zoom",
         table=_table(frame),
         scale=True,
         viewport=True,
         clicks=grouped,
     )
+
+
+def draw_timeline(frame: Frame, shown: Chart) -> None:
+    """The timeline, and what the reader does with it."""
     events = live_chart(shown, key=timeline_key(frame.run.run_id))
-    if events.click and grouped:
+    if events.click and shown.clicks:
         _open_row(frame, events.click)
 
 

@@ -6,6 +6,7 @@ each of them did. Where raw spans are gone, what is left is said to be a sum.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,9 +19,6 @@ from storage.filters import DecisionFilter
 from storage.reader import TelemetryReader
 from storage.records import DecisionRow, DeviceRow, GroupRow, LeaseRow, RunRow, Span, StepRow
 from storage.words import RESOLUTIONS_S, TERMINAL
-
-AROUND_S = 600.0
-"""Of a device's spans, on either side of the click: long blocks are stored in pieces of a minute."""
 
 DECISIONS_AROUND_S = 2.0
 """Decisions this long before a bubble may have made it, and after it may have ended it."""
@@ -133,8 +131,10 @@ def read_lease(reader: TelemetryReader, run: RunRow, number: int) -> Chosen | No
 def work_at(reader: TelemetryReader, run: RunRow, device: int, at: float) -> Work | None:
     """What a device did at a moment, from its first piece to its last or to where its worker confirmed it."""
     opened = [] if run.state in TERMINAL else reader.device_states(run.run_id)
-    spans = reader.spans_of_device(run.run_id, device, at - AROUND_S, at + AROUND_S)
-    going = [s for s in detail.open_spans(run.run_id, opened, at + AROUND_S) if s.device == device]
+    # by number and not by time: a device may change what it does a hundred times a second, and a long block is stored
+    # in pieces of a minute
+    spans = reader.spans_near(run.run_id, device, at)
+    going = [s for s in detail.open_spans(run.run_id, opened, math.inf) if s.device == device]
     return joined([*spans, *going], at, {s.t0 for s in going})
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from storage.reader import TelemetryReader
 from storage.records import RunRow, Span
+from storage.words import TERMINAL
 
 SHOWN = 10
 """Bubbles that are listed."""
@@ -136,9 +137,9 @@ def read_worst(
     now: float,
     last: Worst | None,
 ) -> Worst:
-    """Of a window, unix seconds, each bubble in its whole length. opened: open spans. devices: those that are looked
-    at. sliding: whether the window goes with the time. last: what was found before for this run, which is kept for the
-    same window, and for one that only slid on while it is young."""
+    """Of a window, unix seconds, each bubble in its whole length as far as it counts. opened: open spans. devices:
+    those that are looked at. sliding: whether the window goes with the time. last: what was found before for this run,
+    which is kept for the same window, and for one that only slid on while it is young."""
     if last is not None and (last.devices, last.state) == (devices, run.state):
         slid = max(abs(last.window[0] - window[0]), abs(last.window[1] - window[1]))
         every = max(EVERY_S, last.took_s / SHARE)
@@ -149,14 +150,14 @@ def read_worst(
     pieces = reader.longest_idle(run.run_id, *window, limit=PIECES)
     idle = [span for span in opened if span.kind == "idle" and span.t1 > window[0] and span.t0 < window[1]]
     found = [s for s in stretches([*pieces, *idle]) if s.device in devices][:CANDIDATES]
-    found = [_whole(reader, run.run_id, stretch, idle) for stretch in found]
+    found = [_counted(run, _whole(reader, run.run_id, stretch, idle)) for stretch in found]
     return Worst(
         read_at=now,
         took_s=time.perf_counter() - began,
         window=window,
         devices=devices,
         state=run.state,
-        bubbles=together(found),
+        bubbles=together([stretch for stretch in found if stretch.seconds > 0]),
         gone=reader.raw_gone(run.run_id, *window),
     )
 
@@ -174,6 +175,14 @@ def _whole(reader: TelemetryReader, run_id: str, stretch: Stretch, opened: Seque
             break
         stretch = grown
     return stretch
+
+
+def _counted(run: RunRow, stretch: Stretch) -> Stretch:
+    """The part of it that shares of idle time count: from the first possible rollout to the last step."""
+    begin = run.training_at if run.training_at is not None else stretch.t0
+    end = run.measured_until if run.state in TERMINAL and run.measured_until is not None else stretch.t1
+    t0 = max(stretch.t0, begin)
+    return replace(stretch, t0=t0, t1=max(t0, min(stretch.t1, end)))
 
 
 def _coincide(one: Stretch, other: Stretch) -> bool:

@@ -37,7 +37,8 @@ def build(
     result keeps the ratio that it has.
     """
     if run.result is not None:
-        return run.result
+        # a run that was imported may be called otherwise here
+        return {**run.result, "run_id": run.run_id}
     now = time.time() if now is None else now
     engine = reader.engine()
     state = effective_state(

@@ -11,7 +11,7 @@ import numpy as np
 
 from storage import words
 from storage.device_records import SpanTimes
-from storage.rollups import NUM_COLUMNS, decode
+from storage.rollups import NUM_COLUMNS, decode, padded
 
 DeviceSeconds = dict[int, dict[str, float]]
 """Device -> rollup column -> seconds; columns without time are absent."""
@@ -70,11 +70,13 @@ def span_times(connection: sqlite3.Connection, run_id: str, t0: float, t1: float
         " WHERE run_id = ? AND t0 >= ? AND t0 < ? AND t1 > ? LIMIT ?",
         [run_id, t0 - words.MAX_SPAN_S, t1, t0, limit],
     ).fetchall()
+    device, start, end, *words_of = zip(*rows, strict=True) if rows else [()] * 6
+    columns = map(words.COLUMN_INDEX.__getitem__, zip(*words_of, strict=True))
     return SpanTimes(
-        device=np.array([row[0] for row in rows], np.int64),
-        t0=np.array([row[1] for row in rows], np.float64),
-        t1=np.array([row[2] for row in rows], np.float64),
-        column=np.array([words.COLUMN_INDEX[row[3:]] for row in rows], np.int64),
+        device=np.array(device, np.int64),
+        t0=np.array(start, np.float64),
+        t1=np.array(end, np.float64),
+        column=np.fromiter(columns, np.int64, len(rows)),
     )
 
 
@@ -116,11 +118,9 @@ def _summed(connection: sqlite3.Connection, run_id: str, stretches: Sequence[Str
 
 def _sum_of(blobs: Sequence[bytes], layouts: Sequence[int]) -> np.ndarray:
     """int64 [devices, NUM_COLUMNS]: the bins added up, and not widened first where they are alike."""
-    if len(set(layouts)) == 1 and len({len(blob) for blob in blobs}) == 1:
-        columns = words.COLUMNS_OF_VERSION[layouts[0]]
-        if columns == NUM_COLUMNS:
-            flat = np.frombuffer(b"".join(blobs), "<u2").reshape(len(blobs), -1)
-            return flat.sum(axis=0, dtype=np.int64).reshape(-1, NUM_COLUMNS)
+    if set(layouts) == {words.COLUMNS_VERSION}:
+        flat = np.frombuffer(padded(blobs), "<u2").reshape(len(blobs), -1)
+        return flat.sum(axis=0, dtype=np.int64).reshape(-1, NUM_COLUMNS)
     return decode(blobs, layouts).sum(axis=0, dtype=np.int64)
 
 

@@ -27,18 +27,12 @@ class MomentReads:
             limit,
         )[::-1]
 
-    def spans_of_device(self, run_id: str, device: int, t0: float, t1: float, limit: int = 4000) -> list[Span]:
-        """Raw spans of one device that overlap [t0, t1), oldest first."""
-        return self._records(
-            Span,
-            "FROM spans WHERE run_id = ? AND device = ? AND t0 >= ? AND t0 < ? AND t1 > ? ORDER BY t0 LIMIT ?",
-            run_id,
-            device,
-            t0 - words.MAX_SPAN_S,
-            t1,
-            t0,
-            limit,
-        )
+    def spans_near(self, run_id: str, device: int, at: float, count: int = 1000) -> list[Span]:
+        """The raw spans of one device next to a moment, oldest first: `count` that start at or before it, and `count`
+        after it."""
+        of_device = "FROM spans WHERE run_id = ? AND device = ? AND t0"
+        before = self._records(Span, f"{of_device} <= ? ORDER BY t0 DESC LIMIT ?", run_id, device, at, count)
+        return before[::-1] + self._records(Span, f"{of_device} > ? ORDER BY t0 LIMIT ?", run_id, device, at, count)
 
     def longest_idle(self, run_id: str, t0: float, t1: float, limit: int) -> list[Span]:
         """The longest raw idle spans (pieces of at most 60 s) that overlap [t0, t1), longest first, unclipped."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -143,19 +144,26 @@ def encode(total: np.ndarray) -> bytes:
     return total.astype("<u2").tobytes()
 
 
-def decode(blobs: Sequence[bytes], layouts: Sequence[int]) -> np.ndarray:
-    """int32 [bins, devices, NUM_COLUMNS] of stored bins; devices that a bin does not have are zeros.
+def decode(blobs: Sequence[bytes], layouts: Sequence[int], dtype: type[np.integer[Any]] = np.int32) -> np.ndarray:
+    """int32 [bins, devices, NUM_COLUMNS] of stored bins; devices that a bin does not have are zeros. dtype: np.uint16
+    for who adds them up into something wider, and reads thousands.
 
     Raises KeyError for a layout that this program does not know.
     """
-    if len(set(layouts)) == 1 and len({len(blob) for blob in blobs}) == 1:
-        flat = np.frombuffer(b"".join(blobs), "<u2").astype(np.int32)
+    if len(set(layouts)) == 1:
+        flat = np.frombuffer(padded(blobs), "<u2").astype(dtype, copy=False)
         return _widened(flat.reshape(len(blobs), -1, words.COLUMNS_OF_VERSION[layouts[0]]))
-    parts = [decode([blob], [layout])[0] for blob, layout in zip(blobs, layouts, strict=True)]
-    out = np.zeros((len(parts), max((len(part) for part in parts), default=0), NUM_COLUMNS), np.int32)
+    parts = [decode([blob], [layout], dtype)[0] for blob, layout in zip(blobs, layouts, strict=True)]
+    out = np.zeros((len(parts), max((len(part) for part in parts), default=0), NUM_COLUMNS), dtype)
     for row, part in zip(out, parts, strict=True):
         row[: len(part)] = part
     return out
+
+
+def padded(blobs: Sequence[bytes]) -> bytes:
+    """All as long as the longest: a bin is stored without the devices at the end that have no time in it."""
+    longest = max(map(len, blobs))
+    return b"".join([blob if len(blob) == longest else blob.ljust(longest, b"\0") for blob in blobs])
 
 
 def _widened(ms: np.ndarray) -> np.ndarray:

@@ -31,6 +31,10 @@ function plotly(url) {
   return library;
 }
 
+// together, for each change of the page by itself is a picture of it painted by itself
+const CLOCKS = new Set();
+let ticking;
+
 function mount(parent) {
   styles();
   const root = document.createElement("div");
@@ -49,7 +53,8 @@ function mount(parent) {
     toggle: part("toggle"), save: part("save"), formats: part("formats"), said: part("said"), table: part("table"),
     ticks: 0, skew: Infinity, epoch: 0, ranges: {}, drawn: "", at: null,
   };
-  state.timer = setInterval(() => showClock(state), 1000);
+  CLOCKS.add(state);
+  ticking ??= setInterval(() => CLOCKS.forEach(showClock), 1000);
   state.resize = new ResizeObserver(() => draw(state));
   state.resize.observe(state.plot);
   state.clicked = ({ x, y, curveNumber, customdata }) => state.trigger("click", { x, y, curve: curveNumber, customdata: customdata ?? null });
@@ -75,7 +80,7 @@ function mount(parent) {
 
 function unmount(parent, state) {
   state.gone = true;
-  clearInterval(state.timer);
+  CLOCKS.delete(state);
   clearTimeout(state.sending);
   state.resize.disconnect();
   window.removeEventListener("pointerup", state.release);

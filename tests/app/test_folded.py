@@ -44,7 +44,7 @@ def test_a_kept_window_gives_the_numbers_of_a_fresh_one_and_unpacks_only_what_ch
 ) -> None:
     unpacked: list[int] = []
     decode = folded.decode
-    monkeypatch.setattr(folded, "decode", lambda blobs, layouts: unpacked.append(len(blobs)) or decode(blobs, layouts))
+    monkeypatch.setattr(folded, "decode", lambda blobs, *how: unpacked.append(len(blobs)) or decode(blobs, *how))
     rows = [
         detail.Row(label=f"{d}", devices=tuple(range(d, min(d + size, 24))), key=f"row:{d}") for d in range(0, 24, size)
     ]

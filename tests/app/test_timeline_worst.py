@@ -84,6 +84,16 @@ def test_a_wait_that_goes_on_is_joined_with_what_is_stored_of_it() -> None:
     assert [(b.t0 - T0, b.t1 - T0) for b in found] == [(31, 75), (0, 30)]
 
 
+def test_a_wait_counts_from_the_first_possible_rollout_to_the_last_step(tmp_path: Path) -> None:
+    writer = TelemetryWriter(tmp_path / "telemetry.db")
+    writer.spans([*(idle(t, t + 10) for t in range(0, 40, 10)), make_span(40, 45), idle(45, 60)])
+    writer.close()
+    run = RunRow(run_id="r", state="finished", training_at=T0 + 33, measured_until=T0 + 50)
+    with TelemetryReader(tmp_path / "telemetry.db") as reader:
+        worst = read_worst(reader, run, (T0 + 33, T0 + 50), [], ALL, sliding=False, now=T0, last=None)
+    assert [(b.t0 - T0, b.t1 - T0, b.device_s) for b in worst.bubbles] == [(33, 40, 7), (45, 50, 5)]
+
+
 def test_only_devices_that_are_shown_are_listed() -> None:
     with tempfile.TemporaryDirectory() as root:
         writer = TelemetryWriter(Path(root) / "telemetry.db", clock=lambda: T0)

@@ -41,12 +41,18 @@ def test_steps_that_another_change_governs_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent_at", "step", "side"),
-    [pytest.param(2.5, 3, "before", id="early"), pytest.param(28.5, 29, "after", id="late")],
+    ("changes", "place", "why_not"),
+    [
+        pytest.param([(2.5, 3)], 0, "fewer than 3 steps lie between it and the change before it", id="early"),
+        pytest.param([(28.5, 29)], 0, "1 of 3 steps were made since that it governs wholly", id="just now"),
+        pytest.param(
+            [(10.5, 11), (13.5, 14)], 0, "fewer than 3 steps lie between it and the change after it", id="another soon"
+        ),
+    ],
 )
-def test_too_few_steps_say_on_which_side(sent_at: float, step: int, side: str) -> None:
-    found = windows(steps(30), [change(sent_at, step)], 0)
-    assert found.why_not == f"fewer than {LEAST_STEPS} steps lie between it and the change {side} it"
+def test_too_few_steps_say_on_which_side(changes: list[tuple[float, int]], place: int, why_not: str) -> None:
+    found = windows(steps(30), [change(*each) for each in changes], place)
+    assert (LEAST_STEPS, found.why_not) == (3, why_not)
     assert effect(found) is None
 
 

@@ -65,9 +65,10 @@ def test_the_longest_idle_pieces_come_first_and_long_ones_in_pieces(reader: Tele
     assert [s.t0 - T0 for s in reader.longest_idle(RUN, T0 + 9, T0 + 10, limit=5)] == [8]
 
 
-def test_the_spans_of_one_device_overlap_the_window_and_no_other_device_is_among_them(reader: TelemetryReader) -> None:
-    found = reader.spans_of_device(RUN, 1, T0 + 0.5, T0 + 9)
-    assert [(s.device, s.t0 - T0) for s in found] == [(1, 0), (1, 1), (1, 8)]
+def test_the_spans_next_to_a_moment_are_those_of_one_device_on_both_sides(reader: TelemetryReader) -> None:
+    found = reader.spans_near(RUN, 1, T0 + 1)
+    assert [(s.device, s.t0 - T0) for s in found][:3] == [(1, 0), (1, 1), (1, 8)]
+    assert [s.t0 - T0 for s in reader.spans_near(RUN, 1, T0 + 1.5, count=1)] == [1, 8]
 
 
 def test_neighbours_of_a_moment_are_the_span_before_it_and_the_one_from_it_on(reader: TelemetryReader) -> None:
