@@ -334,7 +334,10 @@ def serve(
 @runs_app.command("list", epilog="Example: bidirl runs list --json")
 def runs_list(json_output: Json = False, data_dir: Data = None) -> None:
     """All runs, newest first."""
-    results = client.results(client.data_dir(data_dir))
+    data = client.data_dir(data_dir)
+    if data_dir is not None and not data.root.is_dir():
+        raise client.BadInput(f"--data-dir: there is no folder {data.root}")
+    results = client.results(data)
     _print_json(results) if json_output else show.table(results)
 
 

@@ -40,8 +40,12 @@ class SizeConfig(Strict):
         return self
 
 
+BUILTIN = "builtin:tiny"
+"""The only model that comes with us: it reads sums of small numbers."""
+
+
 class ModelConfig(Strict):
-    source: str = "builtin:tiny"
+    source: str = BUILTIN
     """`builtin:tiny`, or a local folder that `AutoModelForCausalLM.from_pretrained` loads."""
     size: SizeConfig = SizeConfig()
     """Of the built-in model; a folder says its own."""
@@ -53,7 +57,7 @@ class ModelConfig(Strict):
     @classmethod
     def _source(cls, value: str) -> str:
         if value.startswith("builtin:"):
-            return one_of(value, ("builtin:tiny",))
+            return one_of(value, (BUILTIN,))
         if not value.strip():
             raise ValueError("must be builtin:tiny or a local model folder, got ''")
         return value

@@ -10,6 +10,8 @@ import math
 
 from engine.config.errors import JobError
 from engine.config.job import BORROWING_ARMS, KINDS_AVAILABLE, Job, Partition
+from engine.config.learning import BUILTIN
+from engine.config.task import MADE
 from planner.policy.pulls import OURS
 
 
@@ -37,6 +39,12 @@ def check_runnable(job: Job, *, source: str = "job") -> None:
         for name in ("rollout_replica_size", "train_replica_size"):
             if getattr(devices, name) != 1:
                 problems[f"devices.{name}"] = f"must be 1 where one core is one replica, got {getattr(devices, name)}"
+        source_of_task = job.task.source
+        if job.model.source == BUILTIN and job.model.warm_start.steps and not source_of_task.startswith(f"{MADE}:"):
+            problems["model.source"] = (
+                f"{BUILTIN} is warmed up with worked answers, of which task.source {source_of_task!r} has none; "
+                "allowed: the folder of a model, or model.warm_start {steps: 0, worked_only_steps: 0}: random weights"
+            )
     if problems:
         raise JobError(problems, source=source)
 

@@ -109,6 +109,12 @@ def test_a_profile_is_what_a_live_run_starts_from() -> None:
             "the arm is no_borrow; got keep_lease, block_leases",
             id="improvements",
         ),
+        pytest.param(
+            "task: {source: 'jsonl:sums.jsonl', reward: exact}",
+            "model.source: builtin:tiny is warmed up with worked answers, of which task.source 'jsonl:sums.jsonl' has "
+            "none; allowed: the folder of a model, or model.warm_start {steps: 0, worked_only_steps: 0}: random weights",
+            id="the built-in model on a file",
+        ),
     ],
 )
 def test_what_does_not_run_yet_is_named_with_its_place_and_what_is_allowed(text: str, line: str) -> None:

@@ -120,7 +120,12 @@ def test_a_launch_counts_the_rows_beside_the_job_file_and_refuses_others_when_it
     folder.mkdir()
     rows = [f'{{"question": "{n}?", "answer": {n}}}\n' for n in range(40)]
     (folder / "rows.jsonl").write_text("".join(rows), encoding="utf-8")
-    text = "task: {source: jsonl:rows.jsonl, reward: exact}\neval: {items: 4}\nalgorithm: {prompts_per_step: 4}"
+    text = """
+model: {warm_start: {steps: 0, worked_only_steps: 0}}
+task: {source: "jsonl:rows.jsonl", reward: exact}
+eval: {items: 4}
+algorithm: {prompts_per_step: 4}
+"""
     launch = prepare(data, {"job": text, "base_dir": str(folder)})
     assert launch.job.task.items == 36
     parent = RunRow(run_id="parent", state="stopped", job=dump_job(launch.job), base_dir=str(folder))
