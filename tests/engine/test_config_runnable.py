@@ -112,7 +112,8 @@ def test_a_profile_is_what_a_live_run_starts_from() -> None:
         pytest.param(
             "task: {source: 'jsonl:sums.jsonl', reward: exact}",
             "model.source: builtin:tiny is warmed up with worked answers, of which task.source 'jsonl:sums.jsonl' has "
-            "none; allowed: the folder of a model, or model.warm_start {steps: 0, worked_only_steps: 0}: random weights",
+            "none; allowed: the folder of a model, or model.warm_start {steps: 0, worked_only_steps: 0}: random "
+            "weights",
             id="the built-in model on a file",
         ),
     ],
