@@ -96,7 +96,7 @@ def windows(steps: Sequence[StepTime], changes: Sequence[Change], place: int) ->
     count = min(len(before), len(after), MOST_STEPS)
     if count < LEAST_STEPS:
         if len(before) >= LEAST_STEPS and until == math.inf:
-            return Windows(why_not=f"{len(after)} of {LEAST_STEPS} steps were made since that it governs wholly")
+            return Windows(why_not=f"{len(after)} of {LEAST_STEPS} steps that it governs wholly have ended")
         side = "before" if len(before) < LEAST_STEPS else "after"
         return Windows(why_not=f"fewer than {LEAST_STEPS} steps lie between it and the change {side} it")
     return Windows(before=tuple(before[-count:]), after=tuple(after[:count]))

@@ -370,7 +370,7 @@ def test_changes_that_were_sent_together_share_their_effect_and_a_short_stretch_
     last, policy, staleness = log.split("<tbody>")[1].split("</tr>")[:3]
     assert "<small>with 1</small>" in policy
     assert "<small>with 2</small>" in staleness
-    assert "not measured: fewer than 3 steps" in last
+    assert "not measured: 1 of 3 steps" in last
 
 
 def test_an_effect_names_the_causes_that_moved_most() -> None:

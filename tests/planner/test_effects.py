@@ -44,7 +44,7 @@ def test_steps_that_another_change_governs_are_left_out() -> None:
     ("changes", "place", "why_not"),
     [
         pytest.param([(2.5, 3)], 0, "fewer than 3 steps lie between it and the change before it", id="early"),
-        pytest.param([(28.5, 29)], 0, "1 of 3 steps were made since that it governs wholly", id="just now"),
+        pytest.param([(28.5, 29)], 0, "1 of 3 steps that it governs wholly have ended", id="just now"),
         pytest.param(
             [(10.5, 11), (13.5, 14)], 0, "fewer than 3 steps lie between it and the change after it", id="another soon"
         ),
