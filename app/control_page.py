@@ -19,7 +19,7 @@ from app.live_page import chosen, control_interval, every, without_run
 from app.markup import literal
 from app.modelled import Pace, pace_of
 from app.run_job import deterministic
-from app.runs_table import state_of
+from app.runs_table import engine_silent, state_of
 from app.status import symbol
 from app.wanted import job_now
 from engine.config.whatif import idle_shares
@@ -62,7 +62,7 @@ class Seen:
     @property
     def silent(self) -> bool:
         """Whether the engine of a run that goes on is not heard."""
-        return self.run.state not in TERMINAL and is_silent(self.engine.beat_at if self.engine else None, self.now)
+        return engine_silent(self.run, self.engine, self.now)
 
     @property
     def drawn(self) -> tuple[object, ...]:

@@ -25,11 +25,10 @@ from app.live_page import chosen, every, without_run
 from app.markup import literal
 from app.modelled import Pace, pace_of
 from app.run_job import deterministic
-from app.runs_table import state_of
+from app.runs_table import engine_silent, state_of
 from app.status import symbol
 from engine.config import BORROWING_ARMS
 from storage.database import StorageError
-from storage.liveness import is_silent
 from storage.reader import TelemetryReader
 from storage.records import EngineRow, LeaseOutcome, LeaseVerdict, RunRow
 from storage.words import TERMINAL
@@ -122,7 +121,7 @@ def head_part(run_id: str, drawn_state: str) -> None:
     run = seen.run
     header.status_line(run, seen.state, seen.engine, seen.now, None, deterministic=deterministic(run.job))
     with st.container(key="notices"):
-        if run.state not in TERMINAL and is_silent(seen.engine.beat_at if seen.engine else None, seen.now):
+        if engine_silent(run, seen.engine, seen.now):
             states.engine_silent(seen.engine, None, seen.now, session.page_clock(), session.data_dir().root)
     numbers(seen)
 

@@ -24,11 +24,10 @@ from app.live_page import LEARNING_EVERY_S, chosen, every, without_run
 from app.markup import literal
 from app.modelled import LEARNS_NOTHING, Pace, pace_of
 from app.run_job import deterministic
-from app.runs_table import state_of
+from app.runs_table import engine_silent, state_of
 from app.status import symbol
 from app.step_speed import AXES, axis, edges, idle_shares, tokens_per_s
 from storage.database import StorageError
-from storage.liveness import is_silent
 from storage.reader import TelemetryReader
 from storage.records import EngineRow, EvalRow, RunRow, StepRow
 from storage.words import TERMINAL
@@ -140,7 +139,7 @@ def head_part(run_id: str, drawn_state: str) -> None:
     rest = seconds_left(run, frame.steps) if frame.live else None
     header.status_line(run, frame.state, frame.engine, frame.now, rest, deterministic=deterministic(run.job))
     with st.container(key="notices"):
-        if run.state not in TERMINAL and is_silent(frame.engine.beat_at if frame.engine else None, frame.now):
+        if engine_silent(run, frame.engine, frame.now):
             states.engine_silent(frame.engine, None, frame.now, session.page_clock(), session.data_dir().root)
         if frame.pace.emulated:
             st.info(f"**{LEARNS_NOTHING}** Speed, idle time and lag are shown.", icon=symbol("science"))

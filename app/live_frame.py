@@ -14,7 +14,7 @@ from app.device_time import Settled, recently, since_training, with_open
 from app.key_figures import RECENT_S
 from app.lending import Lending, read_lending
 from app.modelled import Pace, is_emulated, pace_of
-from storage.liveness import effective_state, is_silent
+from app.runs_table import engine_silent, state_of
 from storage.reader import TelemetryReader
 from storage.records import DeviceRow, DeviceState, EngineRow, EvalRow, RunRow, StepRow
 from storage.words import COLUMNS, IDLE_COLUMNS, TERMINAL
@@ -122,7 +122,7 @@ class Frame:
     @property
     def engine_silent(self) -> bool:
         """Whether the run's engine should be beating and is not."""
-        return self.run.state not in TERMINAL and is_silent(self.engine.beat_at if self.engine else None, self.read_at)
+        return engine_silent(self.run, self.engine, self.read_at)
 
     @property
     def telemetry_late_s(self) -> float | None:
@@ -150,9 +150,7 @@ def _open_states(reader: TelemetryReader, run: RunRow) -> list[DeviceState]:
 
 def _read(reader: TelemetryReader, run: RunRow, view: View, now: float, last: Frame | None) -> Frame:
     engine = reader.engine()
-    state = effective_state(
-        run.state, engine.beat_at if engine else None, now, run.engine_id, engine.engine_id if engine else None
-    )
+    state = state_of(run, engine, now)
     states = _open_states(reader, run)
     devices = sorted(reader.devices(run.run_id), key=lambda d: d.device)
     steps = _steps(reader, run, last)

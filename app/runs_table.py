@@ -14,7 +14,7 @@ import pyarrow as pa
 from app.clock import PageClock
 from app.modelled import pace_of
 from app.status import RUN_STATUS
-from storage.liveness import effective_state
+from storage.liveness import effective_state, is_silent
 from storage.records import EngineRow, RunRow
 from storage.words import TERMINAL
 
@@ -129,6 +129,11 @@ def state_of(run: RunRow, engine: EngineRow | None, now: float) -> str:
     """What a run's stored state means now."""
     beat, life = (engine.beat_at, engine.engine_id) if engine else (None, None)
     return effective_state(run.state, beat, now, run.engine_id, life)
+
+
+def engine_silent(run: RunRow, engine: EngineRow | None, now: float) -> bool:
+    """Whether the engine of a run that goes on should be beating and is not."""
+    return run.state not in TERMINAL and is_silent(engine.beat_at if engine else None, now)
 
 
 def live_first(runs: Sequence[RunRow]) -> list[RunRow]:

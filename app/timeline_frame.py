@@ -17,11 +17,11 @@ from app.device_time import Settled, since_training, with_open
 from app.lending import MAX_LEASE_MARKS
 from app.lost_time import bins_inside, part, sums
 from app.modelled import Pace, is_emulated, pace_of
+from app.runs_table import engine_silent, state_of
 from app.timeline_colours import PHASES, SCHEMES, Scheme, majority_of, versions
 from app.timeline_events import Event, events_of
 from app.timeline_rows import timeline_rows
 from app.timeline_url import View
-from storage.liveness import effective_state, is_silent
 from storage.reader import TelemetryReader
 from storage.records import DeviceRow, DeviceState, EngineRow, LeaseRow, RunRow, Span, StepRow
 from storage.words import RESOLUTIONS_S, TERMINAL
@@ -120,7 +120,7 @@ class Scene:
     @property
     def engine_silent(self) -> bool:
         """Whether the run's engine should be beating and is not."""
-        return self.run.state not in TERMINAL and is_silent(self.engine.beat_at if self.engine else None, self.read_at)
+        return engine_silent(self.run, self.engine, self.read_at)
 
     @property
     def final(self) -> bool:
@@ -168,9 +168,7 @@ def read_scene(reader: TelemetryReader, run: RunRow, view: View, *, now: float, 
 def _read(reader: TelemetryReader, run: RunRow, view: View, now: float, last: Scene | None) -> Scene:
     engine = reader.engine()
     states = [] if run.state in TERMINAL else reader.device_states(run.run_id)
-    state = effective_state(
-        run.state, engine.beat_at if engine else None, now, run.engine_id, engine.engine_id if engine else None
-    )
+    state = state_of(run, engine, now)
     devices = sorted(reader.devices(run.run_id), key=lambda d: d.device)
     steps = _steps(reader, run, last)
     as_of = max([s.seen_at for s in states] + [s.t_end for s in steps[-1:]], default=None)

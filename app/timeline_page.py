@@ -21,6 +21,7 @@ from app.markup import literal
 from app.modelled import pace_of
 from app.price import read_price
 from app.run_job import deterministic
+from app.runs_table import state_of
 from app.status import symbol
 from app.timeline_cards import chosen_card, heatmap_card, read_chosen, timeline_card
 from app.timeline_controls import controls, of_url, put, written_since, zoomed
@@ -28,7 +29,6 @@ from app.timeline_frame import Scene, read_scene
 from app.timeline_url import SUMS, View
 from app.timeline_worst import EVERY_S, Worst, read_worst
 from storage.database import StorageError
-from storage.liveness import effective_state
 from storage.reader import TelemetryReader
 from storage.records import RunRow
 from storage.words import TERMINAL
@@ -78,8 +78,7 @@ def head_part(run_id: str, drawn_state: str) -> None:
     except StorageError as error:
         with st.container(key="banners"):
             states.storage_problem(error, kept_frame=True)
-    beat, own = (engine.beat_at, engine.engine_id) if engine else (None, None)
-    state = effective_state(run.state, beat, now, run.engine_id, own)
+    state = state_of(run, engine, now)
     if state != drawn_state:
         st.rerun()
     rest = seconds_left(run, scene.steps) if state not in TERMINAL else None
