@@ -22,6 +22,9 @@ from engine.config import (
     settings_of,
     with_settings,
 )
+from engine.learning.vllm.check import check_rollouter, model_folder
+from engine.models.check import check_model
+from engine.models.memory import available_bytes
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.records import RunRow
@@ -46,12 +49,17 @@ class Launch:
 
 
 def prepare(
-    payload: Mapping[str, Any], *, data: DataDir, cores: int, find: Callable[[str | None], RunRow | None]
+    payload: Mapping[str, Any],
+    *,
+    data: DataDir,
+    cores: int,
+    find: Callable[[str | None], RunRow | None],
+    available: Callable[[], int] = available_bytes,
 ) -> Launch:
     """Check a launch command. Raises ValueError with the reason it cannot be run.
 
     `payload`: `job` (YAML text; may be left out when resuming), `base_dir`, `resume` (a run id), `comparison` (`id`,
-    `label`, `repeat`, and the whole `plan`, for a run that is part of one).
+    `label`, `repeat`, and the whole `plan`, for a run that is part of one). `available`: bytes of memory that are free.
     """
     resume = payload.get("resume")
     parent = find(resume) if resume else None
@@ -74,9 +82,10 @@ def prepare(
     else:
         from engine.learning.tasks import check_task  # a second of imports, at the first launch, not at every start
 
-        job = check_task(job, roots=allowed_paths.roots(base_dir=base_dir, data_root=data.root))
-    if not job.model.source.startswith("builtin:"):
-        allowed_paths.resolve(job.model.source, base_dir=base_dir, data_root=data.root)
+        roots = allowed_paths.roots(base_dir=base_dir, data_root=data.root)
+        check_model(job, roots=roots, available=available)
+        check_rollouter(job, folder=model_folder(job, roots))
+        job = check_task(job, roots=roots)
     start_step = 0
     if parent is not None:
         found = checkpoints.newest(data.checkpoints(parent.run_id))
@@ -138,6 +147,7 @@ def _check_resumable(job: Job, before: Job, start_step: int) -> None:
     fixed = {
         "seed": (job.seed, before.seed),
         "model.source": (job.model.source, before.model.source),
+        "model.lora": (job.model.lora, before.model.lora),
         "task": (job.task, before.task),
         "eval.items": (job.eval.items, before.eval.items),
         "algorithm.prompts_per_step": (job.algorithm.prompts_per_step, before.algorithm.prompts_per_step),

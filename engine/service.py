@@ -31,6 +31,7 @@ from engine.cpu_time import CpuAccount, CpuSample
 from engine.devices import Report, Workers
 from engine.importing import Imports
 from engine.lock import lock
+from engine.models.check import check_model
 from engine.run.book import StartPoint
 from engine.run.commands import RunCommands
 from engine.run.live_lease import cut_off
@@ -267,8 +268,7 @@ class Service:
                     raise ValueError(f"run {stored.parent_run_id!r} has no checkpoint any more")
                 folder, start = found
             base_dir = Path(stored.base_dir or self._data.root)
-            if not job.model.source.startswith("builtin:"):
-                allowed_paths.resolve(job.model.source, base_dir=base_dir, data_root=self._data.root)
+            check_model(job, roots=allowed_paths.roots(base_dir=base_dir, data_root=self._data.root))
         except ValueError as error:
             self._writer.run(stored.run_id, state="failed", error=str(error), ended_at=self.now())
             return

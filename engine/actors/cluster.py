@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,15 +23,30 @@ from ray.exceptions import RayActorError, RayError
 
 from engine.actors.channels import Channel, NodeChannel, WorkerChannel
 from engine.devices import Report
+from engine.models.memory import available_bytes
 from engine.worker.messages import Command, WorkerSpec
 
 logger = logging.getLogger(__name__)
 
+SHARED_MEMORY = Path("/dev/shm")
+
 SILENT_S = 60.0
 """An actor whose exchange has not come back for this long is counted as lost: its control thread cannot run."""
 
-OBJECT_STORE_BYTES = 512 * 1024 * 1024
-"""Holds a few versions of the weights and gradients of small models; larger jobs set BIDIRL_OBJECT_STORE_BYTES."""
+MIN_OBJECT_STORE_BYTES = 512 * 1024 * 1024
+"""Holds a few versions of the weights and gradients of small models."""
+
+OBJECT_STORE_SHARE = 0.4
+"""Of the memory that is free, and twice that of the shared memory: memory is only taken as it is used. What a job puts
+there is part of what it needs (`models.memory`). BIDIRL_OBJECT_STORE_BYTES says otherwise."""
+
+
+def object_store_bytes() -> int:
+    """Room for weights, gradients and snapshots."""
+    free = available_bytes() * OBJECT_STORE_SHARE
+    if SHARED_MEMORY.is_dir():
+        free = min(free, shutil.disk_usage(SHARED_MEMORY).free * 2 * OBJECT_STORE_SHARE)
+    return max(MIN_OBJECT_STORE_BYTES, int(free))
 
 
 class RayWorkers:
@@ -38,7 +54,7 @@ class RayWorkers:
 
     def __init__(self, *, cores: int, address: str | None = None, temp_dir: Path | None = None) -> None:
         started = time.monotonic()
-        store = int(os.environ.get("BIDIRL_OBJECT_STORE_BYTES", OBJECT_STORE_BYTES))
+        store = int(os.environ.get("BIDIRL_OBJECT_STORE_BYTES") or object_store_bytes())
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "bidirl"}
         if address is None:
             options |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": store}

@@ -15,14 +15,8 @@ from engine.config.job import (
     Partition,
     ScheduleConfig,
 )
-from engine.config.learning import (
-    AlgorithmConfig,
-    EvalConfig,
-    ModelConfig,
-    SamplingConfig,
-    SizeConfig,
-    WarmStartConfig,
-)
+from engine.config.learning import AlgorithmConfig, EvalConfig, SamplingConfig
+from engine.config.model import LoraConfig, ModelConfig, SizeConfig, WarmStartConfig
 from engine.config.profile import ProfileConfig, to_profile
 from engine.config.runnable import check_runnable, improvements_problem
 from engine.config.steering import (
@@ -48,6 +42,7 @@ __all__ = [
     "EvalConfig",
     "Job",
     "JobError",
+    "LoraConfig",
     "ModelConfig",
     "Partition",
     "ProfileConfig",

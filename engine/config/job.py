@@ -9,8 +9,10 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from engine.config.errors import unknown_key
-from engine.config.learning import AlgorithmConfig, EvalConfig, ModelConfig, SamplingConfig
+from engine.config.learning import AlgorithmConfig, EvalConfig, SamplingConfig
+from engine.config.model import ModelConfig
 from engine.config.profile import ProfileConfig
+from engine.config.rollouter import ROLLOUTERS
 from engine.config.strict import Strict, one_of
 from engine.config.task import TaskConfig
 from planner.policy.arms import ARMS, LENDING, consume_of
@@ -144,7 +146,8 @@ class DevicesConfig(Strict):
     """Devices per trainer replica."""
     rollout_slots: int = Field(64, ge=1)
     """Sequences that a real replica takes at once; simulated and emulated ones obey the profile."""
-    rollouter: str = "transformers"
+    rollouter: str = "auto"
+    """What generates: `transformers`, `vllm` (an extra), or auto: the one that is faster on this kind of device."""
     trainer: str = "torch"
     oversubscribe: bool = False
     """Allow up to four workers per core; no speed is claimed there."""
@@ -172,7 +175,7 @@ class DevicesConfig(Strict):
     @field_validator("rollouter")
     @classmethod
     def _rollouter(cls, value: str) -> str:
-        return one_of(value, ("transformers",))
+        return one_of(value, ROLLOUTERS)
 
     @field_validator("trainer")
     @classmethod
@@ -253,6 +256,11 @@ class Job(Strict):
             raise ValueError(
                 f"model.warm_start.worked_only_steps {self.model.warm_start.worked_only_steps} is more than "
                 f"model.warm_start.steps {self.model.warm_start.steps}"
+            )
+        if schedule.deterministic and self.model.lora is not None and self.model.lora.dropout:
+            raise ValueError(
+                f"model.lora.dropout {self.model.lora.dropout} is random, and schedule.deterministic true allows "
+                "nothing that is; allowed: dropout 0"
             )
         if self.profile is not None and self.profile.rollout.slots < algorithm.group_size:
             raise ValueError(

@@ -1,72 +1,12 @@
-"""What a job learns: model, evaluation, algorithm, sampling (the task is in `task.py`). Every field says its unit."""
+"""How a job learns: evaluation, algorithm, sampling (`model.py` and `task.py` say what). Every field says its unit."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from engine.config.strict import Strict, one_of
-
-
-class WarmStartConfig(Strict):
-    """Supervised steps before GRPO, for the built-in model only (it would otherwise know no answer at all)."""
-
-    steps: int = Field(520, ge=0)
-    """Optimizer steps in all; 0 starts from random weights."""
-    worked_only_steps: int = Field(460, ge=0)
-    """Steps at the start that show worked answers only; the rest mixes in bare answers."""
-    worked_share: float = Field(0.25, ge=0, le=1)
-    """Share of worked answers in the mixture."""
-    batch: int = Field(64, ge=1)
-    """Items per step."""
-    learning_rate: float = Field(3e-3, gt=0)
-
-
-class SizeConfig(Strict):
-    """The built-in model's shape; more parameters make training heavier than generation. The demo's by default."""
-
-    hidden: int = Field(96, ge=2)
-    """Width, a multiple of twice the heads: a head turns its dimensions in pairs."""
-    layers: int = Field(2, ge=1)
-    heads: int = Field(4, ge=1)
-    feed_forward: int = Field(256, ge=1)
-    """Width inside a layer's feed-forward part."""
-
-    @model_validator(mode="after")
-    def _pairs(self) -> SizeConfig:
-        if self.hidden % (2 * self.heads):
-            raise ValueError(f"hidden {self.hidden} must be a multiple of twice the {self.heads} heads")
-        return self
-
-
-BUILTIN = "builtin:tiny"
-"""The only model that comes with us: it reads sums of small numbers."""
-
-
-class ModelConfig(Strict):
-    source: str = BUILTIN
-    """`builtin:tiny`, or a local folder that `AutoModelForCausalLM.from_pretrained` loads."""
-    size: SizeConfig = SizeConfig()
-    """Of the built-in model; a folder says its own."""
-    dtype: Literal["float32"] = "float32"
-    """fp32 on CPUs: matrix products in bf16 are slower there by an order of magnitude."""
-    warm_start: WarmStartConfig = WarmStartConfig()
-
-    @field_validator("source")
-    @classmethod
-    def _source(cls, value: str) -> str:
-        if value.startswith("builtin:"):
-            return one_of(value, (BUILTIN,))
-        if not value.strip():
-            raise ValueError("must be builtin:tiny or a local model folder, got ''")
-        return value
-
-    @model_validator(mode="after")
-    def _size(self) -> ModelConfig:
-        if self.size != SizeConfig() and not self.source.startswith("builtin:"):
-            raise ValueError(f"size shapes the built-in model, and source {self.source!r} has its own; leave size out")
-        return self
 
 
 class EvalConfig(Strict):

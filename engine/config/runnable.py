@@ -10,7 +10,8 @@ import math
 
 from engine.config.errors import JobError
 from engine.config.job import BORROWING_ARMS, KINDS_AVAILABLE, Job, Partition
-from engine.config.learning import BUILTIN
+from engine.config.model import BUILTIN
+from engine.config.rollouter import vllm_problem
 from engine.config.task import MADE
 from planner.policy.pulls import OURS
 
@@ -33,6 +34,8 @@ def check_runnable(job: Job, *, source: str = "job") -> None:
         problems["devices.kind"] = (
             f"device kind {devices.kind!r} does not run yet; available: {', '.join(KINDS_AVAILABLE)}"
         )
+    if devices.rollouter == "vllm" and (problem := vllm_problem(job)):
+        problems |= dict([problem])
     if job.emulated:
         problems |= _emulated_problems(job)
     else:
@@ -44,6 +47,11 @@ def check_runnable(job: Job, *, source: str = "job") -> None:
             problems["model.source"] = (
                 f"{BUILTIN} is warmed up with worked answers, of which task.source {source_of_task!r} has none; "
                 "allowed: the folder of a model, or model.warm_start {steps: 0, worked_only_steps: 0}: random weights"
+            )
+        if job.model.dtype_on(devices.kind) == "bfloat16" and devices.kind == "cpu":
+            problems["model.dtype"] = (
+                "bfloat16 is for GPUs: CPU cores multiply matrices in it slower by an order of magnitude; allowed: "
+                "auto or float32"
             )
     if problems:
         raise JobError(problems, source=source)

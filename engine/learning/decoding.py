@@ -27,7 +27,8 @@ class DecodingBatch:
 
     def __init__(self, model: PreTrainedModel, max_rows: int) -> None:
         self._model = model
-        self._window = KVWindow(check_supported(model.config), max_rows)
+        self._device = model.device
+        self._window = KVWindow(check_supported(model.config), max_rows, device=self._device)
         self._joining: list[tuple[Tokens, int]] = []
         self._next: Tensor = torch.zeros(0, dtype=torch.long)
 
@@ -37,7 +38,7 @@ class DecodingBatch:
 
     @torch.inference_mode()
     def forward(self) -> Tensor:
-        """Logits of each row's next token, float32 [rows, vocabulary], rows that joined last, in order of joining.
+        """Logits of each row's next token, float32 [rows, vocabulary] on the CPU; who joined is last, in that order.
 
         Every row that was there before must have been fed since the last forward.
         """
@@ -49,7 +50,7 @@ class DecodingBatch:
         for copies, group in groupby(joining, key=lambda entry: entry[1]):
             for batch in _batches([tokens for tokens, _ in group]):
                 parts.append(self._prefill(batch, copies))
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
+        return (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
 
     @torch.inference_mode()
     def feed(self, tokens_R: Tensor) -> None:
@@ -76,7 +77,7 @@ class DecodingBatch:
         window = self._window
         window.make_room()
         output = self._model(
-            input_ids=self._next[:, None],
+            input_ids=self._next[:, None].to(self._device),
             attention_mask=window.mask(),
             position_ids=window.lengths[:, None],
             past_key_values=window,
@@ -86,8 +87,8 @@ class DecodingBatch:
         return output.logits[:, -1].float()
 
     def _prefill(self, sequences: Sequence[Tokens], copies: int) -> Tensor:
-        ids, lengths = pad_left(sequences)
-        columns = torch.arange(ids.shape[1])
+        ids, lengths = (tensor.to(self._device) for tensor in pad_left(sequences))
+        columns = torch.arange(ids.shape[1], device=self._device)
         offset = (ids.shape[1] - lengths)[:, None]
         cache = DynamicCache()
         output = self._model(

@@ -65,14 +65,14 @@ class _WindowLayer(CacheLayerMixin):
 class KVWindow(Cache):
     """The cache to hand to a model's forward for one new token per row; see the module for its layout."""
 
-    def __init__(self, layers: int, max_rows: int) -> None:
+    def __init__(self, layers: int, max_rows: int, *, device: torch.device | str = "cpu") -> None:
         super().__init__(layers=[_WindowLayer(self, index) for index in range(layers)])
         self._max_rows = max_rows
         self._row_capacity = 0
         self._column_capacity = 0
         self._buffers: list[tuple[Tensor, Tensor]] = []
         """Per layer keys and values [row capacity, heads, column capacity, head size]."""
-        self._first = torch.zeros(max_rows, dtype=torch.long)
+        self._first = torch.zeros(max_rows, dtype=torch.long, device=device)
         """Row -> its first column."""
         self.rows = 0
         """Rows in use."""
@@ -93,7 +93,8 @@ class KVWindow(Cache):
 
     def mask(self) -> Tensor:
         """bool [rows, end - begin + 1]: columns each row may attend to, its next token's included."""
-        return torch.arange(self.begin, self.end + 1) >= self._first[: self.rows, None]
+        columns = torch.arange(self.begin, self.end + 1, device=self._first.device)
+        return columns >= self._first[: self.rows, None]
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Within a forward: store the new token's keys and values, return views of all that attention may see."""
@@ -121,6 +122,7 @@ class KVWindow(Cache):
             if rows > capacity:
                 capacity = min(self._max_rows, max(rows, 2 * capacity))
             self._lay_out(rows=capacity, end=max(self.end - self.begin, width), like=self._buffers or prefill)
+        lengths = lengths.to(self._first.device)
         target = slice(self.rows, rows), slice(None), slice(self.end - width, self.end)
         for buffers, sources in zip(self._buffers, prefill, strict=True):
             for buffer, source in zip(buffers, sources, strict=True):
@@ -132,6 +134,7 @@ class KVWindow(Cache):
     def move(self, sources: Tensor, targets: Tensor, rows: int) -> None:
         """Copy rows `sources` over rows `targets` (int64, disjoint) and keep the first `rows` rows."""
         if len(sources):
+            sources, targets = sources.to(self._first.device), targets.to(self._first.device)
             columns = slice(self.begin, self.end)
             for buffers in self._buffers:
                 for buffer in buffers:

@@ -7,7 +7,7 @@ mask the fastest attention kernel runs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -42,6 +42,20 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """What the loss needs of some response tokens."""
+
+    targets_n: Tensor
+    """int64 [n], the token."""
+    behaviour_n: Tensor
+    """float32 [n]"""
+    advantages_n: Tensor
+    """float32 [n]"""
+    lags_n: np.ndarray
+    """int64 [n]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
     """Padded samples and the N response tokens in them, sample after sample."""
 
@@ -62,9 +76,27 @@ class MicroBatch:
     lags_N: np.ndarray
     """int64 [N]"""
 
+    def on(self, device: torch.device) -> MicroBatch:
+        """The same there."""
+        if self.ids.device == device:
+            return self
+        tensors = {name: getattr(self, name).to(device) for name in self.__slots__ if name not in ("first", "lags_N")}
+        return replace(self, **tensors)
+
+    def part(self, rows: slice) -> Targets:
+        """Of some of the response tokens."""
+        return Targets(
+            targets_n=self.targets_N[rows],
+            behaviour_n=self.behaviour_N[rows],
+            advantages_n=self.advantages_N[rows],
+            lags_n=self.lags_N[rows],
+        )
+
 
 def micro_batches(samples: Sequence[Sample], *, vocabulary: int) -> Iterator[MicroBatch]:
-    """Longest first, so that neighbours need little padding and the largest batch comes first, if it must fail."""
+    """`vocabulary`: logits of a token that a pass holds at once.
+
+    Longest first, so that neighbours need little padding and the largest batch comes first, if it must fail."""
     ordered = sorted(samples, key=lambda sample: -sample.length)
     tokens = _most_tokens(vocabulary)
     begin = 0

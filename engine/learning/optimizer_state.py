@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from engine.learning.snapshot import Snapshot
-from engine.learning.weights import Vector, flatten, load_flat, parameter_count
+from engine.learning.weights import Vector, as_array, copy_in, flatten, load_flat, parameter_count, trained
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Torch's names, in the order of the rows."""
@@ -36,14 +36,14 @@ def restore_snapshot(model: torch.nn.Module, optimizer: torch.optim.AdamW, snaps
         optimizer.state.clear()
         return
     offset = 0
-    for parameter in model.parameters():
+    for _, parameter in trained(model):
         state = optimizer.state[parameter]
-        state["step"] = torch.tensor(float(steps), dtype=torch.float32)
+        state["step"] = torch.tensor(float(steps), dtype=torch.float32, device=parameter.device)
         for row, name in zip(moments, MOMENTS, strict=True):
             if name not in state:
                 state[name] = torch.empty_like(parameter, requires_grad=False)
             piece = row[offset : offset + parameter.numel()]
-            np.copyto(state[name].numpy(), piece.reshape(tuple(parameter.shape)))
+            copy_in(state[name], piece.reshape(tuple(parameter.shape)))
         offset += parameter.numel()
 
 
@@ -54,11 +54,11 @@ def _moments(model: torch.nn.Module, optimizer: torch.optim.AdamW) -> tuple[Vect
     moments = np.empty((2, parameter_count(model)), dtype=np.float32)
     steps = set()
     offset = 0
-    for parameter in model.parameters():
+    for _, parameter in trained(model):
         state = optimizer.state[parameter]
         steps.add(int(state["step"]))
         for row, name in zip(moments, MOMENTS, strict=True):
-            row[offset : offset + parameter.numel()] = state[name].numpy().reshape(-1)
+            row[offset : offset + parameter.numel()] = as_array(state[name]).reshape(-1)
         offset += parameter.numel()
     assert len(steps) == 1, f"parameters have made {sorted(steps)} steps"
     return moments, steps.pop()

@@ -2,27 +2,66 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import numpy as np
+from jinja2 import TemplateError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from engine.config.task import SLOT
 from engine.learning.sequences import Tokens
+
+SHOWN = 300
+"""Characters of a prompt that the log shows."""
+
+ALLOWED = "allowed: model.prompt_template plain, or text with {prompt}"
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, question: str) -> Tokens:
     """int32 [P]. A tokenizer with a chat template gets the question as one user message, any other as plain text.
 
-    Raises ValueError when nothing is left of the question.
+    Raises ValueError when nothing is left of the question, or the chat template fails.
     """
-    if tokenizer.chat_template:
-        message = [{"role": "user", "content": question}]
-        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
-    else:
-        ids = tokenizer.encode(question)
+    ids = _chat(tokenizer, question) if tokenizer.chat_template else tokenizer.encode(question)
     if not len(ids):
         raise ValueError(f"the tokenizer makes no token of the prompt {question!r}")
     return np.asarray(ids, dtype=np.int32)
+
+
+def _chat(tokenizer: PreTrainedTokenizerBase, question: str) -> list[int]:
+    message = [{"role": "user", "content": question}]
+    try:
+        return list(tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False))
+    except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"model.source: its chat template cannot be used ({reason}); {ALLOWED}") from error
+
+
+def set_template(tokenizer: PreTrainedTokenizerBase, template: str | None, example: str) -> str:
+    """Give questions the form that the job's `model.prompt_template` says; returns a sentence that shows it.
+
+    A text becomes the tokenizer's chat template, so that the folder of a checkpoint asks its model as it was trained.
+    Raises ValueError where there is no chat template to use, or it fails on the example.
+    """
+    if template == "plain":
+        tokenizer.chat_template = None
+    elif template == "chat" and not tokenizer.chat_template:
+        raise ValueError(f"model.prompt_template chat: the model's tokenizer has no chat template; {ALLOWED}")
+    elif template not in (None, "chat"):
+        before, after = template.split(SLOT)
+        opening = str(tokenizer.decode(tokenizer.encode("")))  # what the tokenizer puts before any text
+        if not before.startswith(opening):
+            before = opening + before
+        tokenizer.chat_template = f"{_literal(before)}{{{{ messages[0]['content'] }}}}{_literal(after)}"
+    shown = tokenizer.decode(encode_prompt(tokenizer, example).tolist())[:SHOWN]
+    form = "with a chat template" if tokenizer.chat_template else "in plain text"
+    return f"the model is asked {form}, such as {shown!r}"
+
+
+def _literal(text: str) -> str:
+    """The text as an expression of the template language, whatever is in it."""
+    return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}" if text else ""
 
 
 def encode_continuation(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokens:

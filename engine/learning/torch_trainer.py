@@ -1,4 +1,4 @@
-"""A trainer over any causal language model of transformers: plain torch, AdamW, on the CPU in float32.
+"""A trainer over any causal language model of transformers: plain torch, AdamW, weights in float32.
 
 The model runs without dropout: then pi_theta is the policy that the rollouter samples from, and the same groups give
 the same gradient wherever they are trained. Below top_p = 1 the recorded log-probabilities are those of the nucleus
@@ -10,7 +10,6 @@ vector of the model's size per group, and forward passes that are not as full as
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from engine.config import AlgorithmConfig
 from engine.learning import checkpoint, group_gradients
 from engine.learning.group_gradients import key_of
 from engine.learning.grpo.schedule import learning_rate
+from engine.learning.lora import reference_copy
 from engine.learning.losses import loss_of
 from engine.learning.micro_batches import Sample, bundles, micro_batches
 from engine.learning.optimizer_state import restore_snapshot, take_snapshot
@@ -34,12 +34,14 @@ from engine.learning.stats import ChunkStats, merge
 from engine.learning.trainer import Gradient, GroupKey, StepStats
 from engine.learning.weights import (
     Vector,
+    divide_gradients,
     flatten,
     flatten_gradients,
     load_flat,
     load_flat_gradients,
     nbytes_of,
     parameter_count,
+    trained,
 )
 
 
@@ -57,12 +59,16 @@ class TorchTrainer:
         version: int = 0,
         optimizer: bool = True,
         deterministic: bool = False,
+        compute: torch.dtype = torch.float32,
+        recompute: bool = False,
+        merged: bool = False,
     ) -> None:
         """The model becomes ours; as it is now it is the reference where `kl_coef` asks for one, until `set_reference`.
 
         `temperature` is the sampling one, at which log-probabilities are taken; `max_response_tokens` is the longest
         response allowed, which some losses divide by; `tokenizer` is saved with the model.
-        Without `optimizer` this is an auxiliary, until `own_optimizer`.
+        Without `optimizer` this is an auxiliary, until `own_optimizer`. `compute` is the type that passes compute in;
+        with `recompute` layers keep only their inputs; with `merged` checkpoints of adapters hold the whole model too.
         """
         self._model = model.eval()
         self._tokenizer = tokenizer
@@ -72,9 +78,12 @@ class TorchTrainer:
         self._tokens = 0
         self._rows: dict[GroupKey, Vector] = {}
         """In deterministic mode: the gradient of each group of the step that carried one."""
-        self._reference = copy.deepcopy(model).requires_grad_(False) if algorithm.kl_coef > 0 else None
+        self._merged = merged
+        self._reference = reference_copy(model) if algorithm.kl_coef > 0 else None
         self._objective = loss_of(algorithm, max_response_tokens=max_response_tokens)
-        self._loss = PolicyLoss(model, self._reference, algorithm, temperature=temperature)
+        self._loss = PolicyLoss(
+            model, self._reference, algorithm, temperature=temperature, compute=compute, recompute=recompute
+        )
         self._adamw = _adamw(model, algorithm) if optimizer else None
 
     @property
@@ -86,7 +95,7 @@ class TorchTrainer:
         gradients = max(1, len(self._rows))  # a deterministic trainer grows by one with each group
         copies = gradients + (2 if self._adamw is not None else 0)
         fixed = nbytes_of(self._model) + (0 if self._reference is None else nbytes_of(self._reference))
-        return fixed + copies * sum(parameter.nbytes for parameter in self._model.parameters())
+        return fixed + copies * sum(parameter.nbytes for _, parameter in trained(self._model))
 
     def accumulate(self, groups: Sequence[FinishedGroup]) -> ChunkStats:
         return self._train(groups, self._samples(groups))
@@ -94,7 +103,7 @@ class TorchTrainer:
     def accumulate_until(self, groups: Sequence[FinishedGroup], stop: Callable[[], bool]) -> tuple[ChunkStats, int]:
         samples = self._samples(groups)
         stats, done = ChunkStats(), 0
-        for bundle in bundles(samples, vocabulary=self._vocabulary):
+        for bundle in bundles(samples, vocabulary=self._loss.vocabulary_at_once):
             if done and stop():
                 break
             part = slice(bundle.start, bundle.stop)
@@ -109,8 +118,9 @@ class TorchTrainer:
 
     def finish_step(self, parts: Sequence[Gradient] | None = None) -> StepStats:
         adamw = self._optimizer("finish a step")
-        parts = [self.gradient()] if parts is None else parts
-        tokens = sum(part.tokens for part in parts)
+        if parts is None and self._deterministic:
+            parts = [self.gradient()]
+        tokens = self._tokens if parts is None else sum(part.tokens for part in parts)
         rate = learning_rate(self._algorithm, self._version)
         norm = self._update(adamw, parts, tokens, rate) if tokens else None
         self._version += 1
@@ -161,7 +171,15 @@ class TorchTrainer:
 
     def save(self, folder: Path) -> None:
         adamw = self._optimizer("save a checkpoint")
-        checkpoint.save(folder, self._model, self._tokenizer, adamw, version=self._version, reference=self._reference)
+        checkpoint.save(
+            folder,
+            self._model,
+            self._tokenizer,
+            adamw,
+            version=self._version,
+            reference=self._reference,
+            merged=self._merged,
+        )
 
     def load(self, folder: Path) -> None:
         adamw = self._optimizer("load a checkpoint")
@@ -174,10 +192,6 @@ class TorchTrainer:
                 f"an auxiliary trainer cannot {purpose}: it has no optimizer, only primary trainers own one"
             )
         return self._adamw
-
-    @property
-    def _vocabulary(self) -> int:
-        return int(self._model.get_output_embeddings().weight.shape[0])
 
     def _samples(self, groups: Sequence[FinishedGroup]) -> list[list[Sample]]:
         """What goes through the loss, group by group; refuses what cannot be trained on before anything is."""
@@ -218,15 +232,21 @@ class TorchTrainer:
         return trained
 
     def _backward(self, samples: Sequence[Sample]) -> ChunkStats:
-        return merge(self._loss.backward(batch) for batch in micro_batches(samples, vocabulary=self._vocabulary))
+        return merge(
+            self._loss.backward(batch) for batch in micro_batches(samples, vocabulary=self._loss.vocabulary_at_once)
+        )
 
-    def _update(self, adamw: torch.optim.AdamW, parts: Sequence[Gradient], tokens: int, rate: float) -> float:
-        if self._deterministic:
-            total = group_gradients.sum_in_data_order(parts, parameters=parameter_count(self._model))
+    def _update(self, adamw: torch.optim.AdamW, parts: Sequence[Gradient] | None, tokens: int, rate: float) -> float:
+        divisor = self._objective.divisor(tokens)
+        if parts is None:
+            divide_gradients(self._model, divisor)
         else:
-            total = group_gradients.sum_as_they_come(parts)
-        total /= np.float32(self._objective.divisor(tokens))
-        load_flat_gradients(self._model, total)
+            if self._deterministic:
+                total = group_gradients.sum_in_data_order(parts, parameters=parameter_count(self._model))
+            else:
+                total = group_gradients.sum_as_they_come(parts)
+            total /= np.float32(divisor)
+            load_flat_gradients(self._model, total)
         norm = torch.nn.utils.clip_grad_norm_(
             self._model.parameters(), self._algorithm.max_grad_norm, error_if_nonfinite=True
         )
@@ -238,7 +258,7 @@ class TorchTrainer:
 
 def _adamw(model: PreTrainedModel, algorithm: AlgorithmConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(
-        model.parameters(),
+        [parameter for _, parameter in trained(model)],
         lr=algorithm.learning_rate,
         betas=algorithm.betas,
         weight_decay=algorithm.weight_decay,

@@ -1,4 +1,4 @@
-"""A rollouter over any causal language model of transformers, on the CPU in float32.
+"""A rollouter over any causal language model of transformers, on whatever device and in whatever type it was given.
 
 A step is one token for every active sequence. Groups join the running batch whole, so that all first tokens of a group
 carry one version; a finished response leaves the batch at once and frees its slot. Weights may change between two

@@ -1,7 +1,8 @@
-"""A model's trainable weights as one float32 vector, the form in which they travel between workers.
+"""A model's trained weights as one float32 vector, the form in which they travel between workers.
 
-The order is that of `named_parameters`, which lists tied weights once; buffers are not weights and stay where they
-are. Refuses models in any other type than float32: a silent cast would break the equality of log-probabilities.
+Those that require a gradient: all of a model's, or its adapters' alone. The order is that of `named_parameters`, which
+lists tied weights once; frozen weights and buffers stay where they are. A vector is only made of weights in float32: a
+silent cast would break the equality of log-probabilities. A model that only generates may take it in another type.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 Vector = npt.NDArray[np.float32]
 
 
+def trained(model: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
+    """Names and parameters of what the vector holds, in its order."""
+    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
 def parameter_count(model: torch.nn.Module) -> int:
     """Length of the vector."""
-    return sum(parameter.numel() for parameter in model.parameters())
+    return sum(parameter.numel() for _, parameter in trained(model))
 
 
 def nbytes_of(model: torch.nn.Module) -> int:
-    """Bytes of the parameters, tied ones once, and of the buffers."""
+    """Bytes of all parameters, tied ones once, and of the buffers."""
     return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
 
 
@@ -29,9 +36,10 @@ def flatten(model: torch.nn.Module) -> Vector:
     """A copy of the weights, float32 [parameters]."""
     vector = np.empty(parameter_count(model), dtype=np.float32)
     offset = 0
-    for name, parameter in model.named_parameters():
-        _require_float32(name, parameter)
-        vector[offset : offset + parameter.numel()] = parameter.detach().numpy().reshape(-1)
+    for name, parameter in trained(model):
+        if parameter.dtype != torch.float32:
+            raise ValueError(f"{name} is {parameter.dtype}; only float32 is made a vector")
+        vector[offset : offset + parameter.numel()] = as_array(parameter).reshape(-1)
         offset += parameter.numel()
     return vector
 
@@ -40,9 +48,9 @@ def flatten_gradients(model: torch.nn.Module) -> Vector:
     """A copy of the gradients, float32 [parameters]; zeros where there is none."""
     vector = np.zeros(parameter_count(model), dtype=np.float32)
     offset = 0
-    for parameter in model.parameters():
+    for _, parameter in trained(model):
         if parameter.grad is not None:
-            vector[offset : offset + parameter.numel()] = parameter.grad.numpy().reshape(-1)
+            vector[offset : offset + parameter.numel()] = as_array(parameter.grad).reshape(-1)
         offset += parameter.numel()
     return vector
 
@@ -50,7 +58,7 @@ def flatten_gradients(model: torch.nn.Module) -> Vector:
 def load_flat(model: torch.nn.Module, vector: Vector) -> None:
     """Copy the vector into the model's own tensors. It may be read-only. Raises ValueError on a wrong size or type."""
     for parameter, piece in _pieces(model, vector):
-        np.copyto(parameter.detach().numpy(), piece)
+        copy_in(parameter, piece)
 
 
 def load_flat_gradients(model: torch.nn.Module, vector: Vector) -> None:
@@ -58,7 +66,29 @@ def load_flat_gradients(model: torch.nn.Module, vector: Vector) -> None:
     for parameter, piece in _pieces(model, vector):
         if parameter.grad is None:
             parameter.grad = torch.empty_like(parameter)
-        np.copyto(parameter.grad.numpy(), piece)
+        copy_in(parameter.grad, piece)
+
+
+def divide_gradients(model: torch.nn.Module, divisor: float) -> None:
+    """In place; a weight without a gradient gets one of zeros, as from `load_flat_gradients`."""
+    for _, parameter in trained(model):
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        else:
+            parameter.grad /= divisor
+
+
+def as_array(tensor: Tensor) -> npt.NDArray[np.float32]:
+    """On the CPU a view, from elsewhere a copy."""
+    return np.asarray(tensor.detach().cpu().numpy())
+
+
+def copy_in(target: Tensor, array: Vector) -> None:
+    """Over what the tensor holds, in its own type and on its own device; the array may be read-only."""
+    if target.device.type == "cpu" and target.dtype == torch.float32:
+        np.copyto(target.detach().numpy(), array)
+    else:
+        target.detach().copy_(torch.from_numpy(array.copy()))  # torch makes no tensor of what is read-only
 
 
 def sha256(vector: Vector) -> str:
@@ -79,14 +109,8 @@ def _pieces(model: torch.nn.Module, vector: Vector) -> list[tuple[torch.nn.Param
     check_fits(model, vector)
     pieces = []
     offset = 0
-    for name, parameter in model.named_parameters():
-        _require_float32(name, parameter)
+    for _, parameter in trained(model):
         end = offset + parameter.numel()
         pieces.append((parameter, vector[offset:end].reshape(tuple(parameter.shape))))
         offset = end
     return pieces
-
-
-def _require_float32(name: str, parameter: torch.nn.Parameter) -> None:
-    if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
-        raise ValueError(f"{name} is {parameter.dtype} on {parameter.device}; only float32 on the cpu is taken")

@@ -22,13 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.config import WarmStartConfig
+from engine.config.model import BUILTIN
 from engine.learning.deterministic_rollouter import DeterministicRollouter
 from engine.learning.model_source import LoadedModel, load_model
 from engine.learning.rewards.make import make_scoring
 from engine.learning.rewards.scoring import Scoring
+from engine.learning.slot_rollouter import SlotRollouter
 from engine.learning.tasks import Task, make_task
 from engine.learning.torch_trainer import TorchTrainer
 from engine.learning.transformers_rollouter import TransformersRollouter
+from engine.learning.vllm.check import rollouter_for
 from engine.worker import messages as msg
 from engine.worker.rehearsal import rehearse
 from engine.worker.rollout_role import RolloutRole
@@ -68,6 +71,9 @@ class TorchRoles:
         put_aside: msg.SnapshotHandle | None = None
         notes: tuple[str, ...] = ()
         memory: dict[str, int] = {}
+        if spec.rolls:  # first: it reports its progress, and nothing may be reported between an array and its event
+            self._rollout = self._make_rollout_role()
+            memory["rollout"] = self._rollout.nbytes
         if spec.trains:
             primary = spec.home != "rollout"
             trainer, notes = self._make_trainer(primary=primary, warm=spec.source and spec.resume_from is None)
@@ -80,9 +86,6 @@ class TorchRoles:
                     put_aside = self.train.put_aside(handle)
                 kept = trainer.reference_vector()
                 reference = None if kept is None else self._transport.put(kept)
-        if spec.rolls:
-            self._rollout = self._make_rollout_role()
-            memory["rollout"] = self._rollout.nbytes
         self._worker.emit(
             msg.Ready(
                 training_items=self._task.size,
@@ -113,7 +116,7 @@ class TorchRoles:
 
     def _make_trainer(self, *, primary: bool, warm: bool = False) -> tuple[TorchTrainer, tuple[str, ...]]:
         """The trainer role, with its trainer and what there is to say of its model."""
-        job, loaded = self._spec.job, self._load_model(warm=warm)
+        job, loaded = self._spec.job, self._load_model(warm=warm, trained=True)
         trainer = TorchTrainer(
             loaded.model,
             loaded.tokenizer,
@@ -122,6 +125,9 @@ class TorchRoles:
             max_response_tokens=job.sampling.max_response_tokens,
             optimizer=primary,
             deterministic=job.schedule.deterministic,
+            compute=loaded.compute,
+            recompute=job.model.gradient_checkpointing,
+            merged=job.model.lora is not None and job.model.lora.merge_checkpoints,
         )
         # it answers with the trainer's own parameters, so a passive role's costs nothing
         evaluator = self._make_rollouter(loaded, evaluator=True)
@@ -129,14 +135,38 @@ class TorchRoles:
         return trainer, loaded.notes
 
     def _make_rollout_role(self) -> RolloutRole:
-        return RolloutRole(self._worker, self._make_rollouter(self._load_model(warm=False)), self._task, self._scoring)
+        loaded = self._load_model(warm=False, trained=False)
+        by_vllm = rollouter_for(self._spec.job) == "vllm"
+        rollouter = self._make_vllm_rollouter(loaded) if by_vllm else self._make_rollouter(loaded)
+        return RolloutRole(self._worker, rollouter, self._task, self._scoring)
 
-    def _load_model(self, *, warm: bool) -> LoadedModel:
+    def _make_vllm_rollouter(self, loaded: LoadedModel) -> SlotRollouter:
+        from engine.learning.vllm.making import make_vllm_rollouter
+
+        job = self._spec.job
+        begin = time.perf_counter()
+        self._worker.report_progress("vLLM is imported and started", 0.0)
+        rollouter = make_vllm_rollouter(
+            loaded.model,
+            loaded.tokenizer,
+            cache_dir=self._spec.cache_dir,
+            prompt_of=self._task.prompt,
+            seed=job.seed,
+            group_size=job.algorithm.group_size,
+            sampling_config=job.sampling,
+            slots=job.devices.rollout_slots,
+            dtype=job.model.dtype_on(job.devices.kind),
+            clock=self._worker.now,
+        )
+        self._worker.log(
+            f"Device {self._spec.device} generates with vLLM, ready after {time.perf_counter() - begin:.0f} s."
+        )
+        return rollouter
+
+    def _load_model(self, *, warm: bool, trained: bool) -> LoadedModel:
         """The job's model; without `warm` the built-in one keeps its random weights, which are about to be replaced."""
         spec, config = self._spec, self._spec.job.model
-        if not config.source.startswith("builtin:"):
-            config = config.model_copy(update={"source": str(spec.base_dir / config.source)})
-        elif not warm:
+        if not warm and config.source == BUILTIN:
             config = config.model_copy(update={"warm_start": WarmStartConfig(steps=0, worked_only_steps=0)})
         return load_model(
             config,
@@ -144,6 +174,9 @@ class TorchRoles:
             task_config=spec.job.task,
             seed=spec.job.seed,
             cache_dir=spec.cache_dir,
+            roots=spec.roots or (spec.base_dir,),
+            trained=trained,
+            kind=spec.job.devices.kind,
             progress=self._worker.report_progress,
         )
 
@@ -254,6 +287,7 @@ class TorchRoles:
         vector = self._transport.get(command.weights.handle)
         phases.end("fetch")
         if self._home == "rollout":
+            self.rollout.rest()
             self._active = "train"
             self.train.take(vector, command.weights.version)
         else:
@@ -282,6 +316,7 @@ class TorchRoles:
         if self._active == "rollout":
             worker.ledger.enter("switch_out", version=self.train.version, ref=ref)
             self.rollout.abort()
+            self.rollout.rest()
             phases.end("drain")
             if command.snapshot is not None and command.snapshot.version > self.train.version:
                 self.train.restore(command.snapshot)
@@ -294,6 +329,7 @@ class TorchRoles:
             if command.weights is not None and command.weights.version > self.rollout.version:
                 self.rollout.load(self._transport.get(command.weights.handle), command.weights.version)
                 phases.end("load")
+            self.rollout.rise()
             version = self.rollout.version
         assert self._home is not None
         self._active, self._lease = self._home, None
@@ -315,6 +351,7 @@ class TorchRoles:
             assert command.snapshot is not None, f"device {self._spec.device} was sent no snapshot to train from"
             worker.ledger.enter("switch_in", version=command.snapshot.version, ref=MOVE)
             self.rollout.abort()
+            self.rollout.rest()
             phases.end("drain")
             self._need_trainer(command.reference)
             phases.end("build")
@@ -362,6 +399,8 @@ class TorchRoles:
         kind = "switch_out" if command.role == "rollout" else "switch_in"
         self._worker.ledger.enter(kind, version=self.train.version)
         self._active = command.role
+        if command.role == "train" and self._rollout is not None:
+            self._rollout.rest()
         if command.role == "rollout":
             begin = time.perf_counter()
             self.rollout.load(self.train.vector(), self.train.version)

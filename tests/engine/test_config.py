@@ -147,7 +147,7 @@ def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
             id="a file that insists on 1.1",
         ),
         pytest.param(
-            "model: {source: builtin:big}", "model.source: must be one of builtin:tiny, got 'builtin:big'", id="model"
+            "model: {source: builtin:big}", "model.source: must be one of builtin:tiny, builtin:smollm2, got 'builtin:big'", id="model"
         ),
         pytest.param(
             "model: {size: {hidden: 100, heads: 8}}",
@@ -299,7 +299,7 @@ def test_an_unknown_key_names_its_path_and_the_nearest_known_key(text: str, line
         ),
         pytest.param(
             "model: {source: models/mine, size: {layers: 4}}",
-            "model: size shapes the built-in model, and source 'models/mine' has its own; leave size out",
+            "model: size shapes builtin:tiny, and source 'models/mine' has its own; leave size out",
             id="the size of a folder's model",
         ),
         pytest.param(

@@ -14,6 +14,7 @@ from engine.run.book import StartPoint
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.records import RunRow
+from tests.tiny_models import tiny_folder
 
 JOB = "name: first\nseed: 3\nalgorithm: {steps: 50, prompts_per_step: 4}\ntask: {items: 500}"
 
@@ -92,10 +93,14 @@ def test_a_colocated_run_has_no_partition_and_no_staleness(data: DataDir) -> Non
         pytest.param({"job": JOB, "resume": "gone"}, "resume: run 'gone' is not known", id="unknown parent"),
         pytest.param(
             {"job": "model: {source: /elsewhere/model}"},
-            "'/elsewhere/model' is outside the folders a job may read",
+            "job: model.source: '/elsewhere/model' is outside the folders a job may read",
             id="a model elsewhere",
         ),
-        pytest.param({"job": "model: {source: model}"}, "'model' does not exist (looked for", id="no such model"),
+        pytest.param(
+            {"job": "model: {source: model}"},
+            "job: model.source: 'model' does not exist (looked for",
+            id="no such model",
+        ),
     ],
 )
 def test_a_launch_that_cannot_be_run_is_refused_with_the_reason(
@@ -108,7 +113,7 @@ def test_a_launch_that_cannot_be_run_is_refused_with_the_reason(
 
 
 def test_a_model_beside_the_job_file_is_found(data: DataDir, tmp_path: Path) -> None:
-    (tmp_path / "jobs" / "model").mkdir(parents=True)
+    tiny_folder(tmp_path / "jobs" / "model")
     launch = prepare(data, {"job": "model: {source: model}", "base_dir": str(tmp_path / "jobs")})
     assert launch.base_dir == tmp_path / "jobs"
 

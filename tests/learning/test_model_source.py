@@ -142,10 +142,10 @@ def _unknown_architecture(folder):
 @pytest.mark.parametrize(
     ("damage", "match"),
     [
-        (lambda folder: (folder / "config.json").unlink(), "no config.json there; allowed: builtin:tiny or a folder"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"\x10\0\0"), "does not load"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "does not load"),
-        (lambda folder: (folder / "config.json").write_text("{"), "does not load"),
+        (lambda folder: (folder / "config.json").unlink(), "no config.json there; allowed: builtin:tiny, builtin:smollm2 or a f"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"\x10\0\0"), "cut off or no safetensors"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no weights there"),
+        (lambda folder: (folder / "config.json").write_text("{"), "config.json cannot be read"),
         (_unknown_architecture, "does not load.*perpetuum"),
         (_weights_missing, "lacks 1 weights, among them model.norm.weight"),
         (_no_end_token, "has no end token"),
