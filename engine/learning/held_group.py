@@ -80,5 +80,5 @@ class HeldGroup:
             bound=request.bound,
             version=version,
             partial=partial if version is not None else (),
-            started_at=self.started_at,
+            started_at=self.started_at if version is not None else None,
         )

@@ -22,6 +22,7 @@ from engine.learning.prompts import decode_response, encode_prompt
 from engine.learning.randomness import EVALUATION_EPOCH, uniforms
 from engine.learning.sequences import FinishedGroup, GroupRequest, Partial, PartialGroup, Tokens
 from engine.learning.slots import Indices, SlotTable
+from engine.learning.weights import Vector
 
 
 class SlotRollouter(ABC):
@@ -56,6 +57,25 @@ class SlotRollouter(ABC):
         self._clock = clock
         self._table = SlotTable(slots, sampling_config.max_response_tokens)
         self._groups: dict[int, HeldGroup] = {}
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes that it keeps in memory, without what grows with use."""
+
+    @abstractmethod
+    def load(self, vector: Vector, version: int) -> None:
+        """See the protocol."""
+
+    @abstractmethod
+    def greedy(self, prompts: Sequence[str], prefix: str = "") -> list[str]:
+        """See the protocol."""
+
+    def sleep(self) -> None:  # noqa: B027, most have nothing to do
+        """Passive from now on: device memory is given back, where that frees any. It must hold no group."""
+
+    def wake(self) -> None:  # noqa: B027
+        """Active again, with the weights it slept with; `load` wakes it too."""
 
     @abstractmethod
     def _join(self, group: HeldGroup) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from engine.config.rollouter import may_be_vllm
 from engine.run.book import Book
 from engine.run.homes import Homes
 from engine.run.lending import Lending
@@ -13,6 +14,10 @@ from planner.policy.leases import LeaseState
 
 START_DEADLINE_S = 180.0
 """Longest wait for worker processes: Ray starts one in seconds, a loaded machine may need a minute."""
+
+VLLM_START_S = 240.0
+"""More for a worker that generates with vLLM: importing and starting it takes 8 CPU-seconds on a quiet machine, and
+was seen to take two minutes on one that others use."""
 
 PREPARE_DEADLINE_S = 1200.0
 """Longest wait for models without any progress reported; a warm start reports every step."""
@@ -65,12 +70,12 @@ class Watchdog:
         """A switch or a restart that takes too long, though the rest of the run may go on."""
         for device in dead:
             since = self._dead_since.setdefault(device, now)
-            if now - since > START_DEADLINE_S:
-                return f"The new worker of {self._name(device)} is not ready after {START_DEADLINE_S:.0f} s."
+            if now - since > (limit := START_DEADLINE_S + self._vllm_s(device)):
+                return f"The new worker of {self._name(device)} is not ready after {limit:.0f} s."
         self._dead_since = {device: since for device, since in self._dead_since.items() if device in dead}
         for block, since in self._homes.under_way.items():
-            if now - since > SWITCH_DEADLINE_S:
-                return f"{self._name(block)} has been on its way to the other pool for {SWITCH_DEADLINE_S:.0f} s."
+            if now - since > (limit := SWITCH_DEADLINE_S + self._vllm_s(block)):
+                return f"{self._name(block)} has been on its way to the other pool for {limit:.0f} s."
         for entry in lending.entries.values():
             lease = entry.lease
             if lease is None or lease.life.state not in (LeaseState.PREPARING, LeaseState.RELEASING):
@@ -97,6 +102,10 @@ class Watchdog:
         ]
         busy += [f"the {name} evaluation of {self._name(device)}" for name, device in book.step.evals_waiting]
         return ", ".join(busy) or "nobody: the policy handed nothing out"
+
+    def _vllm_s(self, device: int) -> float:
+        """A device that may have to start vLLM first gets the time for it."""
+        return VLLM_START_S if may_be_vllm(self._homes.specs[device].job) else 0.0
 
     def _name(self, device: int) -> str:
         return device_name(self._homes.specs[device])

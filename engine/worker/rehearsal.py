@@ -30,6 +30,7 @@ def rehearse(home: str, rollout: RolloutRole, train: TrainRole, job: Job) -> Reh
     if home == "train":
         rollout.rehearse(vector)
         in_s = _timed(lambda: rollout.load(vector, 0))
+        rollout.rest()
         return Rehearsal(in_s=in_s, out_s=in_s, grad_s=0.0)
     return _rehearse_training(train, vector, job)
 

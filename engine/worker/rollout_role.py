@@ -22,7 +22,7 @@ from engine.worker import messages as msg
 
 if TYPE_CHECKING:
     from engine.learning.sequences import FinishedGroup, GroupRequest
-    from engine.learning.transformers_rollouter import TransformersRollouter
+    from engine.learning.slot_rollouter import SlotRollouter
     from engine.learning.weights import Vector
     from engine.worker.device_worker import DeviceWorker
 
@@ -41,7 +41,7 @@ GIVE_BACK_S = 1.0
 class RolloutRole:
     """Primary on a rollout device, auxiliary under a lease."""
 
-    def __init__(self, worker: DeviceWorker, rollouter: TransformersRollouter, task: Task, scoring: Scoring) -> None:
+    def __init__(self, worker: DeviceWorker, rollouter: SlotRollouter, task: Task, scoring: Scoring) -> None:
         self._worker = worker
         self._rollouter = rollouter
         self._task = task
@@ -133,6 +133,14 @@ class RolloutRole:
         self._unscored.clear()
         self._worker.emit(msg.GroupsAborted(groups=(*self._rollouter.abort(), *whole)))
 
+    def rest(self) -> None:
+        """The device is the other role's: memory that this one can do without is given back."""
+        self._rollouter.sleep()
+
+    def rise(self) -> None:
+        """The device is this role's again."""
+        self._rollouter.wake()
+
     def load(self, vector: Vector, version: int) -> None:
         self._rollouter.load(vector, version)
         self._loaded = True
@@ -141,6 +149,7 @@ class RolloutRole:
         """Go once through what waking needs, so that the first time is like the others."""
         self._rollouter.load(vector, 0)
         self._rollouter.greedy([self._task.prompt(0)])
+        self._rollouter.sleep()
 
     def report(self) -> None:
         """Hand on the timing of what was generated since the last report."""
