@@ -48,7 +48,7 @@ def converted(file: Path, cache_dir: Path, *, progress: Progress) -> Path:
     if folder.is_dir():
         return folder
     needs_package("gguf", "model.source builtin:smollm2: it", GGUF_INSTALL)
-    with _alone(folder.with_suffix(".lock"), progress):
+    with _alone(folder.parent / f"{folder.name}.lock", progress):
         if not folder.is_dir():
             progress(f"{file.name} is converted, once", 0.0)
             convert(file, folder)

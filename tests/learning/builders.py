@@ -100,7 +100,7 @@ def finish(rollouter: TransformersRollouter) -> dict[int, FinishedGroup]:
 
 def make_trainer(model: PreTrainedModel | None = None, **overrides: Any) -> TorchTrainer:
     settings = {"temperature": 1.0, "max_response_tokens": 16}
-    names = ("temperature", "max_response_tokens", "version", "optimizer", "deterministic")
+    names = ("temperature", "max_response_tokens", "version", "optimizer", "deterministic", "compute", "recompute")
     settings |= {name: overrides.pop(name) for name in names if name in overrides}
     return TorchTrainer(model or make_model(), make_tokenizer(), make_algorithm(**overrides), **settings)
 
