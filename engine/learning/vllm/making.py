@@ -19,8 +19,9 @@ from engine.learning.vllm.rollouter import VllmRollouter
 from engine.learning.vllm.shape import check_shape, token_bytes
 from engine.learning.whole_folder import whole_folder
 
-PROMPT_TOKENS = 1024
-"""Room for a prompt, of every sequence at once; vLLM puts sequences off where longer ones leave too little."""
+PROMPT_TOKENS = 256
+"""Room for a prompt of each sequence, as the memory check at launch counts it; where longer ones leave too little vLLM
+puts sequences off, and one that it had begun is computed again."""
 
 KV_BYTES = 2 * 1024**3
 """Most for keys and values, unless one sequence of the longest length needs more: the trainer shares the memory."""
