@@ -138,6 +138,39 @@ def test_weights_change_in_flight_and_nothing_computed_under_the_old_ones_is_sha
     assert worst_difference(model, [replace(groups[0], responses=tuple(first_two))]) <= 1e-4
 
 
+def test_too_little_room_for_keys_and_values_puts_sequences_off_and_changes_no_answer(tmp_path, monkeypatch):
+    from engine.learning.vllm import making
+
+    monkeypatch.setattr(making, "PROMPT_TOKENS", 1)
+    model, tokenizer = tiny_model("qwen3", tied=True), byte_tokenizer()
+    long = {"prompt_of": lambda item: f"{item}: " + "as many words as fill some blocks, " * 6}
+    ours = TransformersRollouter(model, tokenizer, **settings(**long))
+    vllm = making.make_vllm_rollouter(model, tokenizer, cache_dir=tmp_path, **settings(**long))
+    vllm.load(flatten(model), 0)
+    wanted = generate(ours, range(4))
+    for number in range(4):
+        vllm.add(request(number))
+    put_off, found = 0, {}
+    while vllm.active_groups:
+        active, step = vllm.active_sequences, vllm._engine.step
+        made: list[int] = []
+        monkeypatch.setattr(vllm._engine, "step", lambda step=step, made=made: _counted(step, made))
+        found |= {group.group_id: group for group in vllm.step()}
+        monkeypatch.setattr(vllm._engine, "step", step)
+        put_off += active - made[0]
+    assert put_off > 0
+    for number, group in found.items():
+        for mine, theirs in zip(group.responses, wanted[number].responses, strict=True):
+            assert mine.tokens.tolist() == theirs.tokens.tolist()
+            np.testing.assert_allclose(mine.logprobs, theirs.logprobs, atol=1e-4)
+
+
+def _counted(step: Any, made: list[int]) -> Any:
+    tokens = step()
+    made.append(len(tokens))
+    return tokens
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_vllm_loads_a_checkpoint_folder_and_says_what_the_trainer_says(tied, tmp_path):
     from engine.learning.vllm.in_process import InProcessEngine

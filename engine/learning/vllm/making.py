@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from engine.config import SamplingConfig
 from engine.learning.prompts import end_tokens
 from engine.learning.transformers_rollouter import longest_prompt
-from engine.learning.vllm.in_process import InProcessEngine
+from engine.learning.vllm.in_process import BLOCK_TOKENS, InProcessEngine
 from engine.learning.vllm.layout import Layout
 from engine.learning.vllm.rollouter import VllmRollouter
 from engine.learning.vllm.shape import check_shape, token_bytes
@@ -50,7 +50,8 @@ def make_vllm_rollouter(
     each = token_bytes(model.config, dtype)
     prompt = min(prompt, max(PROMPT_TOKENS, KV_BYTES // each - response))
     longest = prompt + response
-    kv_tokens = max(longest, min(slots * (min(prompt, PROMPT_TOKENS) + response), KV_BYTES // each))
+    one = _whole_blocks(longest) + BLOCK_TOKENS  # vLLM keeps a block for itself
+    kv_tokens = max(one, min(slots * _whole_blocks(min(prompt, PROMPT_TOKENS) + response), KV_BYTES // each))
     ends = end_tokens(model, tokenizer)
     folder = shape_folder(model, cache_dir)
     return VllmRollouter(
@@ -68,6 +69,11 @@ def make_vllm_rollouter(
         slots=slots,
         clock=clock,
     )
+
+
+def _whole_blocks(tokens: int) -> int:
+    """Tokens of the blocks that hold so many."""
+    return -(-tokens // BLOCK_TOKENS) * BLOCK_TOKENS
 
 
 def shape_folder(model: PreTrainedModel, cache_dir: Path) -> Path:
