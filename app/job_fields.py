@@ -45,7 +45,20 @@ SECTIONS = (
         fields=(
             Field(path="name", label="Name"),
             Field(path="seed", label="Seed"),
-            Field(path="model.source", label="Model: builtin:tiny or a folder", wide=True, kinds=REAL_KINDS),
+            Field(
+                path="model.source",
+                label="Model: builtin:tiny, builtin:smollm2, a folder or a hub id",
+                wide=True,
+                kinds=REAL_KINDS,
+            ),
+            Field(path="model.prompt_template", label="Prompt: {prompt} in text, chat or plain", kinds=REAL_KINDS),
+            Field(path="model.lora", label="Adapters: {r: 16, alpha: 32}", kinds=REAL_KINDS),
+            Field(
+                path="model.gradient_checkpointing",
+                label="Compute layers again",
+                choices=("false", "true"),
+                kinds=REAL_KINDS,
+            ),
         ),
     ),
     Section(

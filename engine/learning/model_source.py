@@ -69,9 +69,7 @@ def load_model(
     if config.gradient_checkpointing and trained:
         check_checkpointing(model)
     notes.append(set_template(tokenizer, config.prompt_template, task.prompt(0)))
-    return LoadedModel(
-        model=on_device(model, kind), tokenizer=tokenizer, notes=tuple(notes), compute=compute
-    )
+    return LoadedModel(model=on_device(model, kind), tokenizer=tokenizer, notes=tuple(notes), compute=compute)
 
 
 def on_device(model: PreTrainedModel, kind: str) -> PreTrainedModel:

@@ -16,10 +16,13 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 """Torch's names, in the order of the rows."""
 
 
-def take_snapshot(model: torch.nn.Module, optimizer: torch.optim.AdamW, *, version: int) -> Snapshot:
-    """Copies."""
+def take_snapshot(
+    model: torch.nn.Module, optimizer: torch.optim.AdamW, *, version: int, parameters: Vector | None = None
+) -> Snapshot:
+    """Copies; `parameters`, where the caller has them already, is not one more."""
     moments, steps = _moments(model, optimizer)
-    return Snapshot(version=version, parameters=flatten(model), moments=moments, optimizer_steps=steps)
+    held = flatten(model) if parameters is None else parameters
+    return Snapshot(version=version, parameters=held, moments=moments, optimizer_steps=steps)
 
 
 def restore_snapshot(model: torch.nn.Module, optimizer: torch.optim.AdamW, snapshot: Snapshot) -> None:

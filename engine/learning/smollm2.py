@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from engine.learning.whole_folder import whole_folder
-from engine.models.source import needs_package, smollm2_file
+from engine.models.source import SMOLLM2_INSTALL, needs_package, smollm2_file
 
 FORMAT = 1
 """Raised whenever what this file writes changes, so that old folders are not used."""
@@ -26,8 +26,6 @@ LOCK_WAIT_S = 600.0
 """Another worker that converts takes a minute; more than ten, and it hangs."""
 
 LOCK_POLL_S = 0.5
-
-GGUF_INSTALL = "pip install -e '.[smollm2]'"
 
 Progress = Callable[[str, float], None]
 
@@ -47,7 +45,7 @@ def converted(file: Path, cache_dir: Path, *, progress: Progress) -> Path:
     folder = cache_dir / "models" / f"{file.stem}-{key}"
     if folder.is_dir():
         return folder
-    needs_package("gguf", "model.source builtin:smollm2: it", GGUF_INSTALL)
+    needs_package("gguf", "model.source builtin:smollm2: it", SMOLLM2_INSTALL)
     with _alone(folder.parent / f"{folder.name}.lock", progress):
         if not folder.is_dir():
             progress(f"{file.name} is converted, once", 0.0)

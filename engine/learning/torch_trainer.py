@@ -154,8 +154,9 @@ class TorchTrainer:
             raise ValueError("algorithm.kl_coef is 0: this trainer has no reference to set; allowed: kl_coef above 0")
         load_flat(self._reference, vector)
 
-    def snapshot(self) -> Snapshot:
-        return take_snapshot(self._model, self._optimizer("take a snapshot"), version=self._version)
+    def snapshot(self, parameters: Vector | None = None) -> Snapshot:
+        adamw = self._optimizer("take a snapshot")
+        return take_snapshot(self._model, adamw, version=self._version, parameters=parameters)
 
     def restore(self, snapshot: Snapshot) -> None:
         restore_snapshot(self._model, self._optimizer("restore a snapshot"), snapshot)

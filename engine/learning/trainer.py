@@ -106,10 +106,11 @@ class Trainer(Protocol):
         Needed wherever the model held something else than the run's first weights when the trainer was made.
         """
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, parameters: npt.NDArray[np.float32] | None = None) -> Snapshot:
         """A copy of weights, optimizer state and version, from which `restore` continues bitwise.
 
-        Neither a gradient under way nor the reference is part of it.
+        `parameters`: what `vector` gave of this version, which is then not copied once more. Neither a gradient under
+        way nor the reference is part of it.
         """
 
     def restore(self, snapshot: Snapshot) -> None:

@@ -52,6 +52,7 @@ def _check(job: Job, roots: Sequence[Path], available: Callable[[], int]) -> Non
 def _files(name: str, roots: Sequence[Path]) -> ModelFiles | None:
     """None for a model that is still to be downloaded, by the workers: nothing is known of it."""
     if name == SMOLLM2:
+        source.needs_package("gguf", "model.source builtin:smollm2: it", source.SMOLLM2_INSTALL)
         return smollm2_files(source.smollm2_file().parent)
     if source.is_hub_id(name, roots):
         folder = source.cached_hub_folder(name)

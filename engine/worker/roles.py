@@ -81,9 +81,10 @@ class TorchRoles:
                 trainer.load(spec.resume_from)
             memory["train"] = trainer.nbytes
             if spec.source:
-                version, handle = trainer.version, self._transport.put(trainer.vector())
+                version, vector = trainer.version, trainer.vector()
+                handle = self._transport.put(vector)
                 if spec.home is not None:
-                    put_aside = self.train.put_aside(handle)
+                    put_aside = self.train.put_aside(handle, vector)
                 kept = trainer.reference_vector()
                 reference = None if kept is None else self._transport.put(kept)
         self._worker.emit(

@@ -155,7 +155,7 @@ class TrainRole:
             handle = self._transport.put(vector)
             published = time.perf_counter()
             if worker.spec.home is not None:  # without pools nobody is restored, so nothing is put aside
-                put_aside = self.put_aside(handle)
+                put_aside = self.put_aside(handle, vector)
         worker.emit(
             msg.StepDone(
                 step=command.step,
@@ -170,9 +170,11 @@ class TrainRole:
             )
         )
 
-    def put_aside(self, weights: msg.Handle) -> msg.SnapshotHandle:
-        """Parameters and optimizer state of its version: in shared memory, or in a folder where they are large."""
-        taken = self._trainer.snapshot()
+    def put_aside(self, weights: msg.Handle, vector: Vector) -> msg.SnapshotHandle:
+        """Parameters and optimizer state of its version: in shared memory, or in a folder where they are large.
+
+        The parameters are `vector`, which lies behind the handle."""
+        taken = self._trainer.snapshot(vector)
         folder = self._worker.spec.snapshot_dir
         large = taken.nbytes > self._worker.spec.job.checkpoint.snapshot_max_bytes and folder is not None
         if large:

