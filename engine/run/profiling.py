@@ -19,9 +19,6 @@ WAY_S = 0.01
 """What a rehearsed switch lacks each way: a message, and the token or the chunk under way. Without it the first leases
 are too short to win anything, and it is them that the guard looks at."""
 
-LEAST_STEPS = 8
-"""Token steps of a stretch of generation below which it is no unit: it is mostly the way in and out."""
-
 
 @dataclass(slots=True)
 class _Chunks:
@@ -71,7 +68,7 @@ class Profiling:
 
     def decoded(self, unit: msg.DecodeUnit) -> None:
         """A stretch of generation."""
-        if unit.steps >= LEAST_STEPS:
+        if unit.steps >= msg.UNIT_STEPS:
             self._profiler.decoded(
                 steps=unit.steps,
                 sequences=unit.sequences,

@@ -157,6 +157,11 @@ UNIT_S = 0.25
 """Work is timed in stretches of about so long: enough that a clock tick or an interrupt of milliseconds is no news."""
 
 
+UNIT_STEPS = 8
+"""Token steps of a stretch of generation below which it is no unit: it is mostly the way in and out. A large model
+takes longer than UNIT_S for them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeUnit:
     """A stretch of generation on one device: what the stage-time model of rollouts is fitted to."""

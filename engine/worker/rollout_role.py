@@ -110,7 +110,8 @@ class RolloutRole:
         self._report_scored(0.0)
         self._note_room()
         self._seconds += time.perf_counter() - begin
-        if self._seconds >= msg.UNIT_S or not self._rollouter.active_groups:
+        whole = self._seconds >= msg.UNIT_S and self._steps >= msg.UNIT_STEPS
+        if whole or not self._rollouter.active_groups:
             self.report()
 
     def _note_room(self) -> None:
