@@ -32,12 +32,16 @@ def test_every_field_is_a_key_of_the_job_with_a_default() -> None:
     parse_job("\n".join(f"# {path}" for path in FIELDS))
 
 
+CHOSEN_IN = {"devices.rollouter": "model: {source: builtin:smollm2}\n"}
+"""Jobs in which every choice of a field makes sense: vLLM does not compute the heads of the default model."""
+
+
 def test_choices_are_what_the_validator_allows() -> None:
     refused = {
         (path, choice)
         for path, field in FIELDS.items()
         for choice in field.choices
-        if path in check(set_field("name: a\n", path, choice), cores=None).problems
+        if path in check(set_field(CHOSEN_IN.get(path, "name: a\n"), path, choice), cores=None).problems
     }
     assert refused == set()
 
