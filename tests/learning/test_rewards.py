@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.config import TaskConfig
+from engine.config import TaskConfig, load_job
 from engine.learning.rewards.judge import Judge
 from engine.learning.rewards.make import make_scoring
 from engine.learning.rewards.process import ScoringProcess
@@ -366,3 +366,20 @@ def test_the_module_is_found_without_a_path_to_it(scoring: Make, monkeypatch: py
     one = scoring(reward="python:rewards:length")
     one.submit(answers(0, "four"))
     assert fetch(one, 1)[0].values == ({"python:rewards:length": 4.0},)
+
+
+@pytest.mark.parametrize(
+    ("response", "reward"),
+    [
+        ("2 * 3 = 6\n#### 6", 1.0),
+        ("#### -1,080.5\n", 1.0),
+        ("#### 6 apples", 0.0),
+        ("6", 0.0),
+        ("#### 6\nor 7", 0.0),
+    ],
+)
+def test_the_reward_beside_the_word_problems_earns_an_ending_as_asked(response: str, reward: float) -> None:
+    folder = Path(__file__).resolve().parents[2] / "jobs"
+    task = load_job(folder / "smollm2_gsm8k.yaml").task
+    judge = Judge(reward_spec(task, roots=[folder]))
+    assert judge(question(), response, only=task.rewards[1].name) == {task.rewards[1].name: reward}
