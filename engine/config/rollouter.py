@@ -32,8 +32,6 @@ def vllm_problem(job: Job) -> tuple[str, str] | None:
             "vllm computes a batch together, so answers differ by rounding with their company; allowed with "
             "schedule.deterministic true: auto or transformers"
         )
-    if model.lora is not None:
-        return place, "vllm takes whole models, model.lora makes adapters travel; allowed: auto or transformers"
     size = model.size.hidden // model.size.heads
     if model.source == BUILTIN and (sentence := head_size_problem(size)):
         return place, f"{sentence}, or model.size {{hidden: {32 * model.size.heads}, heads: {model.size.heads}}}"

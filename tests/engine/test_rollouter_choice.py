@@ -32,7 +32,7 @@ def make_job(**devices: object) -> Job:
         (make_job(kind="cuda"), True, "vllm"),
         (make_job(kind="cuda"), False, "transformers"),
         (make_job(kind="cuda", schedule={"deterministic": True}), True, "transformers"),
-        (make_job(kind="cuda", model={"source": "models/qwen3", "lora": {"r": 4}}), True, "transformers"),
+        (make_job(kind="cuda", model={"source": "models/qwen3", "lora": {"r": 4}}), True, "vllm"),
         (make_job(kind="cuda", model={"source": "builtin:tiny"}), True, "transformers"),
     ],
     ids=["cpu", "asked", "vllm asked", "gpu", "gpu, none", "gpu, deterministic", "gpu, adapters", "gpu, small heads"],
@@ -48,11 +48,10 @@ def test_auto_takes_the_faster_one_that_the_job_and_the_machine_allow(job, insta
             make_job(rollouter="vllm", schedule={"deterministic": True}),
             "allowed with schedule.deterministic true: auto",
         ),
-        (make_job(rollouter="vllm", model={"source": "m", "lora": {"r": 4}}), "model.lora makes adapters travel"),
         (make_job(rollouter="vllm", model={"source": "builtin:tiny"}), r"this model's have 24; allowed: .*hidden: 128"),
         (make_job(rollouter="vllm", kind="emulated", count=16), "emulated ones wait out their profile"),
     ],
-    ids=["deterministic", "adapters", "small heads", "emulated"],
+    ids=["deterministic", "small heads", "emulated"],
 )
 def test_a_job_that_excludes_vllm_is_refused_before_it_is_queued(job, said):
     with pytest.raises(JobError, match=said) as caught:

@@ -16,7 +16,7 @@ from engine.learning.rollouter import Rollouter
 from engine.learning.sequences import FinishedGroup, GroupRequest
 from engine.learning.torch_trainer import TorchTrainer
 from engine.learning.transformers_rollouter import TransformersRollouter
-from engine.learning.weights import flatten
+from engine.learning.weights import flatten, load_flat
 from tests.learning.builders import finish, make_algorithm
 from tests.learning.tiny_folder import byte_tokenizer, tiny_model
 from tests.needs_vllm import VLLM_TIMEOUT_S, needs_vllm
@@ -94,6 +94,26 @@ def test_log_probabilities_are_the_trainers_right_after_each_update(kind, tied, 
         assert worst_difference(model, list(sampled.values())) <= 1e-4
     moved = np.abs(trainer.vector() - before).max()
     assert moved > 0.01  # or stale weights would pass
+
+
+def test_with_adapters_log_probabilities_are_those_of_the_adapted_model_after_each_of_two_updates(tmp_path):
+    pytest.importorskip("peft")
+    from engine.config import LoraConfig
+    from engine.learning.lora import add_adapter
+    from engine.learning.vllm.making import make_vllm_rollouter
+
+    models = [tiny_model("qwen3", tied=True) for _ in range(2)]
+    for model in models:
+        add_adapter(model, LoraConfig(r=4), seed=1)
+    vllm = make_vllm_rollouter(models[0], byte_tokenizer(), cache_dir=tmp_path, **settings())
+    plain = tiny_model("qwen3", tied=True)
+    for version in range(2):
+        vector = flatten(models[1]) + np.random.default_rng(version).normal(0, 0.1, flatten(models[1]).shape)
+        load_flat(models[1], vector.astype(np.float32))
+        vllm.load(flatten(models[1]), version)
+        groups = list(generate(vllm, [version]).values())
+        assert worst_difference(models[1], groups) <= 1e-4
+        assert worst_difference(plain, groups) > 0.01
 
 
 def test_a_group_goes_from_one_engine_to_the_other_and_says_what_it_would_have_said(tmp_path):

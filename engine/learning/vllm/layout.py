@@ -1,14 +1,26 @@
-"""What a vector of weights holds, by name, once the model whose weights they are is no longer in memory."""
+"""From the vector in which weights travel to the weights of a whole model, by name: what vLLM is given.
+
+Where every weight travels, the model that they are of need not be in memory. Where adapters do, it is kept: vLLM gets
+its weights with the adapters added in, so that it computes as fast as without any.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 
-from engine.learning.weights import Vector
+from engine.learning.lora import merged_weights
+from engine.learning.weights import Vector, load_flat
+
+
+class NamedWeights(Protocol):
+    def named(self, vector: Vector) -> list[tuple[str, torch.Tensor]]:
+        """Every weight of the model, as transformers names it. Raises ValueError on a vector of wrong size or type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +54,15 @@ class Layout:
             pieces.append((name, torch.from_numpy(vector[offset:end].reshape(shape))))
             offset = end
         return pieces
+
+
+class AdaptedModel:
+    """A model whose adapters alone travel; it becomes ours."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+
+    def named(self, vector: Vector) -> list[tuple[str, torch.Tensor]]:
+        load_flat(self._model, vector)
+        with torch.no_grad():
+            return list(merged_weights(self._model).items())

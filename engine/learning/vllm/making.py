@@ -11,10 +11,11 @@ from pathlib import Path
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from engine.config import SamplingConfig
+from engine.learning.lora import has_adapter
 from engine.learning.prompts import end_tokens
 from engine.learning.transformers_rollouter import longest_prompt
 from engine.learning.vllm.in_process import BLOCK_TOKENS, InProcessEngine
-from engine.learning.vllm.layout import Layout
+from engine.learning.vllm.layout import AdaptedModel, Layout
 from engine.learning.vllm.rollouter import VllmRollouter
 from engine.learning.vllm.shape import check_shape, token_bytes
 from engine.learning.whole_folder import whole_folder
@@ -40,7 +41,7 @@ def make_vllm_rollouter(
     dtype: str = "float32",
     clock: Callable[[], float] = time.time,
 ) -> VllmRollouter:
-    """The model gives its shape and is not kept; the rollouter's weights are arbitrary until the first `load`.
+    """The model gives its shape and is kept only where it has adapters; weights are arbitrary until the first `load`.
 
     Raises ValueError when vLLM is missing or does not take the model.
     """
@@ -58,7 +59,7 @@ def make_vllm_rollouter(
         lambda pick: InProcessEngine(
             folder, pick, end_tokens=ends, slots=slots, longest=longest, kv_bytes=kv_tokens * each, dtype=dtype
         ),
-        Layout.of(model),
+        AdaptedModel(model) if has_adapter(model) else Layout.of(model),
         tokenizer,
         end_tokens=ends,
         longest_prompt=prompt,

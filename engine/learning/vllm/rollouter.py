@@ -23,7 +23,7 @@ from engine.learning import sampling
 from engine.learning.held_group import HeldGroup
 from engine.learning.prompts import encode_continuation, encode_prompt
 from engine.learning.slot_rollouter import SlotRollouter
-from engine.learning.vllm.layout import Layout
+from engine.learning.vllm.layout import NamedWeights
 from engine.learning.vllm.probe import Probe
 from engine.learning.vllm.step_engine import Generated, Pick, StepEngine
 from engine.learning.weights import Vector
@@ -47,7 +47,7 @@ class VllmRollouter(SlotRollouter):
     def __init__(
         self,
         make_engine: Callable[[Pick], StepEngine],
-        layout: Layout,
+        layout: NamedWeights,
         tokenizer: PreTrainedTokenizerBase,
         *,
         end_tokens: Collection[int],
