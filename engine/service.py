@@ -31,6 +31,7 @@ from engine.cpu_time import CpuAccount, CpuSample
 from engine.devices import Report, Workers
 from engine.importing import Imports
 from engine.lock import lock
+from engine.models import memory
 from engine.models.check import check_model
 from engine.run.book import StartPoint
 from engine.run.commands import RunCommands
@@ -224,7 +225,11 @@ class Service:
 
     def _launch(self, command: Command) -> None:
         try:
-            launch = launching.prepare(command.payload, data=self._data, cores=len(self._cores), find=self._stored)
+            # behind other runs it gets the memory that they have now
+            room = memory.total_bytes if self._runs else memory.available_bytes
+            launch = launching.prepare(
+                command.payload, data=self._data, cores=len(self._cores), find=self._stored, available=room
+            )
         except ValueError as error:
             self._mailbox.reject(command.id, str(error))
             return
@@ -268,7 +273,8 @@ class Service:
                     raise ValueError(f"run {stored.parent_run_id!r} has no checkpoint any more")
                 folder, start = found
             base_dir = Path(stored.base_dir or self._data.root)
-            check_model(job, roots=allowed_paths.roots(base_dir=base_dir, data_root=self._data.root))
+            roots = allowed_paths.roots(base_dir=base_dir, data_root=self._data.root)
+            check_model(job, roots=roots, available=memory.total_bytes)
         except ValueError as error:
             self._writer.run(stored.run_id, state="failed", error=str(error), ended_at=self.now())
             return

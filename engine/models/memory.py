@@ -32,6 +32,9 @@ PUBLISHED = 2
 
 GB = 1e9
 
+GROUP = Path("/sys/fs/cgroup")
+"""Where Linux tells what a group of processes may take."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
@@ -113,12 +116,22 @@ def check(job: Job, files: ModelFiles, available: Callable[[], int]) -> None:
 def available_bytes() -> int:
     """Memory that new processes can take: of the machine, or of the group of processes where that has less."""
     free = psutil.virtual_memory().available
+    limit, used = _group()
+    return free if limit is None else min(free, limit - used)
+
+
+def total_bytes() -> int:
+    """The same when nothing else runs."""
+    limit, _ = _group()
+    total = psutil.virtual_memory().total
+    return total if limit is None else min(total, limit)
+
+
+def _group() -> tuple[int | None, int]:
+    """Limit of the group of processes, where there is one, and what it uses but for files that it only read."""
     try:
-        group = Path("/sys/fs/cgroup")
-        most, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        if most != "max":  # files that were only read can be dropped at any time
-            free = min(free, int(most) - int(used) + int(stat.get("inactive_file", 0)))
+        most, used, stat = ((GROUP / name).read_text() for name in ("memory.max", "memory.current", "memory.stat"))
+        dropped = int(dict(line.split() for line in stat.splitlines()).get("inactive_file", 0))
+        return (None if most.strip() == "max" else int(most)), int(used) - dropped
     except (OSError, ValueError):
-        pass  # no such groups on this system
-    return free
+        return None, 0  # no such groups on this system

@@ -255,10 +255,19 @@ def test_smollm2_is_as_large_as_it_is_said_to_be(tmp_path: Path) -> None:
     assert found.adapter_parameters(16, "all-linear") == 16 * 30 * (2 * 1152 + 2 * 768 + 3 * 2112)
 
 
-def test_the_memory_that_is_there_is_some_and_no_more_than_the_machines(monkeypatch) -> None:
-    import psutil
-
-    assert 0 < memory.available_bytes() <= psutil.virtual_memory().total
+def test_the_memory_that_is_there_is_the_machines_or_that_of_a_group_with_less(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(memory, "GROUP", tmp_path)
+    free = memory.available_bytes()
+    assert 0 < free <= memory.total_bytes()
+    for name, text in {
+        "memory.max": "max",
+        "memory.current": "900",
+        "memory.stat": "anon 1\ninactive_file 300",
+    }.items():
+        (tmp_path / name).write_text(f"{text}\n", encoding="utf-8")
+    assert memory.available_bytes() > 10**6, "a group without a limit was taken for one"
+    (tmp_path / "memory.max").write_text("1000\n", encoding="utf-8")
+    assert (memory.available_bytes(), memory.total_bytes()) == (1000 - (900 - 300), 1000)
 
 
 def test_bfloat16_belongs_to_gpus() -> None:
