@@ -141,7 +141,7 @@ def test_every_number_of_the_launch_form_has_help() -> None:
     words |= {"task.prompt_field", "task.answer_field", "task.held_out", "task.prompt_template"}
     words |= {"model.prompt_template", "model.lora", "model.gradient_checkpointing"}
     words |= {"algorithm.loss", "algorithm.dynamic_sampling"}
-    words |= {"algorithm.lr_schedule", "schedule.consume", "devices.kind", "devices.oversubscribe"}
+    words |= {"algorithm.lr_schedule", "schedule.consume", "devices.kind", "devices.oversubscribe", "devices.rollouter"}
     assert {path for path in FIELDS if field_help(path) is None} == words
 
 

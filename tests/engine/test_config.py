@@ -147,7 +147,9 @@ def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
             id="a file that insists on 1.1",
         ),
         pytest.param(
-            "model: {source: builtin:big}", "model.source: must be one of builtin:tiny, builtin:smollm2, got 'builtin:big'", id="model"
+            "model: {source: builtin:big}",
+            "model.source: must be one of builtin:tiny, builtin:smollm2, got 'builtin:big'",
+            id="model",
         ),
         pytest.param(
             "model: {size: {hidden: 100, heads: 8}}",
