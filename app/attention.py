@@ -13,12 +13,16 @@ from app.attention_lending import guard_off, leases_lost_time
 from app.card import Card
 from app.clock import PageClock, duration
 from app.key_figures import Sums, total
+from app.markup import literal
 from app.modelled import is_emulated
 from storage.records import DeviceRow, EngineRow, LeaseOutcome, RunRow, StepRow
 from storage.words import TERMINAL
 
 SHARE_WORTH_A_CARD = 0.05
 """A twentieth of a pool's time: less than that is within the noise of one step."""
+
+DISTRUST = "Do not trust this run's shares of time before you know why"
+"""Behind every failed check of a ledger."""
 
 TURNS_RATIO = 2.0
 """Below this ratio of their waits neither stage is the slower one: the pools wait for each other's bursts."""
@@ -87,7 +91,7 @@ def _data(run: RunRow, engine: EngineRow | None) -> list[Card]:
                 tone="error",
                 icon="rule",
                 title=f"Ledger check failed: {problems[0]}",
-                text="Do not trust this run's shares of time before you know why; all of the check is below.",
+                text=f"{DISTRUST}; all of the check is below.",
             )
         )
     if run.excluded:
@@ -213,6 +217,15 @@ def ledger_problems(ledger: Mapping[str, object] | None) -> list[str]:
         return []
     found = ledger.get("problems")
     return [str(problem) for problem in found] if isinstance(found, list) and found else ["the engine gave no detail"]
+
+
+def ledger_told(ledger: Mapping[str, object] | None) -> str:
+    """Wherever figures of a run whose check failed are judged; "" for any other run."""
+    problems = ledger_problems(ledger)
+    if not problems:
+        return ""
+    more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+    return f"**Ledger check failed** · {literal(problems[0])}{more}. {DISTRUST}; the Live page has all of the check."
 
 
 def silence(engine: EngineRow | None, now: float) -> str:

@@ -36,7 +36,8 @@ def binned(
     plan = detail.plan_window(*window, **many, spans=spans, target_bins=target_bins)
     if plan.source == "raw":
         closed = detail.bin_times(reader.span_times(run_id, plan.t0, plan.t1, detail.MAX_RAW_SPANS + 1), rows, plan)
-        if closed.sum() >= _known_s(reader, run_id, rows, plan) * COMPLETE_SHARE:
+        whole = reader.raw_gone(run_id, plan.t0, plan.t1) is None
+        if whole or closed.sum() >= _known_s(reader, run_id, rows, plan) * COMPLETE_SHARE:
             return plan, _with(closed, opened, rows, plan)
     finest = max(reader.finest_rollup(run_id, plan.t0), coarsest_s or 0)
     plan = detail.plan_window(*window, **many, spans=spans, target_bins=target_bins, finest_s=finest)

@@ -245,6 +245,7 @@ def partial(run: RunRow, steps: Sequence[StepRow], figures: Figures, pace: Pace,
     lags = [step.lag_max for step in steps if step.lag_max is not None]
     until = run.ended_at or (now if run.state not in TERMINAL else None)
     return {
+        "kind": run.kind,
         "steps": run.steps or 0,
         "tokens": sum(step.prompt_tokens + step.response_tokens for step in steps) if steps else None,
         "throughput_tokens_per_s": None if rate is None else pace.rate(rate),

@@ -15,12 +15,14 @@ from app.compare_read import AXES, Compared, read_compared
 from app.compare_rows import UNITS
 from app.figures import compare as figures
 from app.glossary import help_of, helps_of
+from app.ledger_view import distrusted
 from app.live_chart import Chart, chart, kept_chart, live_chart
 from app.markup import literal
 from app.modelled import LEARNS_NOTHING
 from app.price import Price
 from app.runs_table import Figures, Listed
 from app.status import symbol
+from planner import side_by_side
 from storage.database import StorageError
 
 MOST = 16
@@ -31,9 +33,6 @@ FIRST_COLUMN_PX = 220
 
 HEAD_CHARS = 30
 """Of an id above a column."""
-
-MOST_ROWS, TABLE_PX = 18, 660
-"""Rows of a table without scrolling: all key figures. Jobs of two kinds may differ in fifty settings."""
 
 _SLOT = "_compared"
 
@@ -56,6 +55,8 @@ def comparison(listed: Sequence[Listed], chosen: runs_url.Chosen, price: Price |
             baseline_picker([each.run.run_id for each in listed], chosen)
         if len(listed) > MOST:
             st.caption(f"{len(listed)} runs are chosen; the baseline and the next {MOST - 1} of them are compared.")
+        for run in runs:
+            distrusted(run.run, named=True)
         tables(runs)
         over_time(runs)
         losses(runs, shown, price)
@@ -75,13 +76,16 @@ def tables(runs: Sequence[Compared]) -> None:
         st.markdown("**Settings that differ**")
         if rows := compare_rows.settings_table(runs):
             _table(rows, "setting", "compare_settings_table")
-            st.caption("An arrow is a change by an operator: launched with → governs now.")
+            many = f"{len(rows)} settings differ" if len(rows) > 1 else "1 setting differs"
+            st.caption(f"{many}. An arrow is a change by an operator: launched with → governs now.")
         else:
             st.caption("None: all of them ran the same job.")
     with st.container(border=True, key="compare_figures"):
         st.markdown(f"**Key figures**{badge(runs)}", help=help_of("compared_difference"))
         _table(compare_rows.figures_table(runs), "figure", "compare_figures_table")
         st.caption("In brackets the difference to the baseline, which is the first run.")
+        if not all(side_by_side.comparable([run.result for run in runs])):
+            st.info(f"{side_by_side.NOT_COMPARABLE.capitalize()}.", icon=symbol("rule"))
 
 
 def badge(runs: Sequence[Compared]) -> str:
@@ -90,13 +94,14 @@ def badge(runs: Sequence[Compared]) -> str:
 
 
 def _table(rows: list[dict[str, str]], first: str, key: str) -> None:
-    """A row a setting or a figure, a column a run; long ids are cut in the heads."""
+    """A row a setting or a figure, a column a run; long ids are cut in the heads. As high as it has rows, which are
+    fifty at most: one that ends within a row looks as if it had no more."""
     heads = {name: st.column_config.TextColumn(figures.short(name, HEAD_CHARS)) for name in rows[0] if name != first}
     st.dataframe(
         rows,
         hide_index=True,
         key=key,
-        height="content" if len(rows) <= MOST_ROWS else TABLE_PX,
+        height="content",
         column_config={first: st.column_config.TextColumn(pinned=True, width=FIRST_COLUMN_PX), **heads},
     )
 

@@ -25,31 +25,47 @@ from engine.config.steering import LIVE_ARMS, PLACES
 from storage.records import RunRow
 
 
-def key_of(run_id: str, name: str) -> str:
-    """Key of a field."""
-    return f"control_{name}:{run_id}"
+def key_of(run_id: str, name: str, generation: int = 0) -> str:
+    """Key of a field. generation: how often the form was reset."""
+    return f"control_{name}:{run_id}" + (f":{generation}" if generation else "")
+
+
+def _generation_slot(run_id: str) -> str:
+    return f"_control_generation:{run_id}"
+
+
+def _keys(run_id: str) -> dict[str, str]:
+    """Name -> key of the fields that are drawn now."""
+    generation: int = st.session_state.get(_generation_slot(run_id), 0)
+    return {name: key_of(run_id, name, generation) for name in PLACES}
 
 
 def prepare(run_id: str, asked: Mapping[str, Any]) -> None:
     """Fields that were not touched take what governs now; those that were keep what the operator wants."""
     slot = f"_control_base:{run_id}"
     base = st.session_state.get(slot, asked)
-    for name in PLACES:
-        key = key_of(run_id, name)
+    for name, key in _keys(run_id).items():
         if key not in st.session_state or (st.session_state[key] == base[name] != asked[name]):
             st.session_state[key] = asked[name]
     st.session_state[slot] = dict(asked)
 
 
 def reset(run_id: str, asked: Mapping[str, Any]) -> None:
-    """Every field takes what governs now. Called before the fields are drawn."""
-    for name in PLACES:
-        st.session_state[key_of(run_id, name)] = asked[name]
+    """Every field takes what governs now. Called before the fields are drawn.
+
+    They are other fields from now on: a browser keeps a number that is out of range to itself, and would go on showing
+    it in a field whose value did not change.
+    """
+    for key in _keys(run_id).values():
+        st.session_state.pop(key, None)
+    st.session_state[_generation_slot(run_id)] = st.session_state.get(_generation_slot(run_id), 0) + 1
+    for name, key in _keys(run_id).items():
+        st.session_state[key] = asked[name]
 
 
 def values(run_id: str) -> dict[str, Any]:
     """What the fields hold; those without a value are left out, but for the cap, where that means none."""
-    found = {name: st.session_state.get(key_of(run_id, name)) for name in PLACES}
+    found = {name: st.session_state.get(key) for name, key in _keys(run_id).items()}
     return {name: value for name, value in found.items() if value is not None or name == "lend_cap"}
 
 
@@ -78,7 +94,7 @@ def form(run: RunRow, state: str, job: Job, asked: Mapping[str, Any]) -> None:
             "Reset",
             icon=symbol("restart_alt"),
             key="control_reset",
-            disabled=not found.parts,
+            # open though nothing is changed: a number out of range is known to the browser alone
             on_click=reset,
             args=(run.run_id, dict(asked)),
             help="Back to what governs now.",
@@ -88,7 +104,7 @@ def form(run: RunRow, state: str, job: Job, asked: Mapping[str, Any]) -> None:
 
 
 def _fields(run: RunRow, job: Job, asked: Mapping[str, Any]) -> None:
-    key = {name: key_of(run.run_id, name) for name in PLACES}
+    key = _keys(run.run_id)
     left, right = st.columns(2, gap="small")
     left.number_input(
         "Staleness, versions",

@@ -18,6 +18,7 @@ from app.key_figures import seconds_left
 from app.live_page import chosen, control_interval, every, without_run
 from app.markup import literal
 from app.modelled import Pace, pace_of
+from app.picture import Picture, read_kept
 from app.run_job import deterministic
 from app.runs_table import engine_silent, state_of
 from app.status import symbol
@@ -26,8 +27,7 @@ from engine.config.whatif import idle_shares
 from storage.database import StorageError
 from storage.liveness import is_silent
 from storage.reader import TelemetryReader
-from storage.records import Command, DeviceRow, EngineRow, LeaseRow, RunRow, StepRow
-from storage.words import TERMINAL
+from storage.records import Command, DeviceRow, LeaseRow, StepRow
 
 TITLE, QUESTION = "Control", "What will happen if I change X?"
 
@@ -36,28 +36,16 @@ SPANS_KEPT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Seen:
-    """What the page shows of a run at one moment."""
+class Seen(Picture):
+    """What the page shows of a run at one moment. Its state is what can be steered: the stored one while its engine is
+    merely silent, else what that means now."""
 
-    run: RunRow
-    """As stored."""
-    engine: EngineRow | None
-    """The current engine life."""
-    state: str
-    """What can be steered: the stored state while its engine is merely silent, else what it means now."""
     shown_state: str
     """The effective state."""
-    now: float
-    """Unix seconds."""
     commands: list[Command]
     """Newest first."""
     history: History
     """What they changed."""
-
-    @property
-    def live(self) -> bool:
-        """Whether more is coming."""
-        return self.state not in TERMINAL
 
     @property
     def silent(self) -> bool:
@@ -68,25 +56,22 @@ class Seen:
     def drawn(self) -> tuple[object, ...]:
         """What the parts that do not refresh were drawn from: a change of it draws the page again."""
         settings = tuple((self.run.settings or {}).items())
-        return self.state, self.run.config_version, settings, control_view.any_open(self.commands)
+        return self.state, self.shown_state, self.run.config_version, settings, control_view.any_open(self.commands)
 
 
 def read(run_id: str) -> tuple[Seen | None, StorageError | None]:
     """What there is now, or the last good picture and why it is not newer."""
-    slot = f"_control_seen:{run_id}"
-    last: Seen | None = st.session_state.get(slot)
-    try:
-        with TelemetryReader(session.data_dir().telemetry_db) as reader:
-            run, engine = reader.run(run_id), reader.engine()
-        if run is None:
-            return last, None
-        commands = control_view.commands_of(run_id)
-    except StorageError as error:
-        return last, error
-    now = session.now()
+    return read_kept(f"_control_seen:{run_id}", lambda reader: _look(reader, run_id))
+
+
+def _look(reader: TelemetryReader, run_id: str) -> Seen | None:
+    run, engine = reader.run(run_id), reader.engine()
+    if run is None:
+        return None
+    commands, now = control_view.commands_of(run_id), session.now()
     shown = state_of(run, engine, now)
     silent = is_silent(engine.beat_at if engine else None, now)
-    seen = Seen(
+    return Seen(
         run=run,
         engine=engine,
         state=control_view.steerable(run, shown, engine, silent=silent),
@@ -95,8 +80,6 @@ def read(run_id: str) -> tuple[Seen | None, StorageError | None]:
         commands=commands,
         history=control_view.history_of(run, commands),
     )
-    st.session_state[slot] = seen
-    return seen, None
 
 
 def head_part(run_id: str, drawn: tuple[object, ...]) -> None:
@@ -216,9 +199,10 @@ def outcome_part(run_id: str) -> None:
     newest = seen.commands[0].id if seen.commands else None
     sent = tuple(i for i in st.session_state.get(control_review.sent_slot(seen.run.run_id), ()) if i in by_id)
     shown = sent if sent and newest == sent[-1] else () if newest is None else (newest,)
-    if shown:
+    news = [number for number in shown if control_view.worth_telling(by_id[number].command, seen.now)]
+    if news:
         with st.container(key="last_command"):
-            for number in shown:
+            for number in news:
                 control_view.outcome(by_id[number])
 
 

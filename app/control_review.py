@@ -80,7 +80,7 @@ def make(run_id: str, values: Mapping[str, Any]) -> None:
                 version = run.config_version or 0
                 change = wanted(job, values, ahead_groups=ahead_of(run))
                 if change.job is not None:
-                    found = predicted(reader, run, job, change.job, commands_of(run_id))
+                    found = predicted(reader, run, job, change.job, commands_of(run_id), ask=prediction.predict_apart)
     except StorageError as error:
         found = Prediction(why_not=str(error))
     st.session_state[slot(run_id)] = Review(key=uuid.uuid4().hex, wanted=change, version=version, prediction=found)

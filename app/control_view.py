@@ -15,7 +15,7 @@ from app.command_words import History, Made, began_with, change, history, told
 from app.markup import literal
 from app.modelled import KEEPS_NOTHING, is_emulated
 from app.runs_table import can_resume
-from app.session import LAUNCH_PAGE, RUN_KEY, data_dir, may_command, send
+from app.session import LAUNCH_PAGE, RUN_KEY, data_dir, may_command, now, send
 from app.status import COMMAND_STATUS, OPEN_COMMANDS, symbol
 from storage.database import StorageError
 from storage.mailbox import Mailbox
@@ -26,6 +26,9 @@ CONTROL_PAGE = "app_pages/control.py"
 
 MOST_COMMANDS = 500
 """Commands of a run that pages read: more than people send, and a few milliseconds."""
+
+NEWS_S = 60.0
+"""Seconds for which a page says that a command was applied: long enough to be read after looking elsewhere."""
 
 GOES_ON = ("starting", "warming_up", "running", "pausing", "paused")
 """States in which an engine takes changes of a run."""
@@ -92,7 +95,7 @@ def control_panel(run: RunRow, state: str, commands: list[Command]) -> None:
         icon=symbol("tune"),
         query_params={RUN_KEY: run.run_id},
     )
-    if commands:
+    if commands and worth_telling(commands[0], now()):
         with st.container(key="last_command"):
             outcome(history_of(run, commands).by_id()[commands[0].id])
 
@@ -193,6 +196,11 @@ def go_on(run: RunRow, state: str) -> None:
             st.switch_page(LAUNCH_PAGE, query_params={"resume": run.run_id})
     if can_resume(state) and is_emulated(run):
         st.caption(KEEPS_NOTHING)
+
+
+def worth_telling(command: Command, now: float) -> bool:
+    """What became of it is news: it waits, was not done, or was applied a moment ago. The log has all of them."""
+    return command.state != "applied" or command.applied_at is None or now - command.applied_at < NEWS_S
 
 
 def any_open(commands: Sequence[Command]) -> bool:

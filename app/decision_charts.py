@@ -19,7 +19,7 @@ TABLE_ROWS = 200
 def predicted_chart(verdicts: Sequence[LeaseVerdict], as_of: float, pace: Pace, *, live: bool) -> Chart:
     """verdicts: of every measured lease, modelled already. as_of: when they were read, unix seconds."""
     shown = drawn(verdicts)
-    over = sum(v.measured_gain_s >= (v.predicted_s or 0.0) for v in shown)
+    over = sum(v.as_foretold_s >= (v.predicted_s or 0.0) for v in shown)
     cut = f"the newest {MAX_POINTS} of {len(verdicts):,} measured leases · " if len(shown) == MAX_POINTS else ""
     return chart(
         predicted_and_measured(verdicts, pace=pace),
@@ -27,12 +27,16 @@ def predicted_chart(verdicts: Sequence[LeaseVerdict], as_of: float, pace: Pace, 
         f"{over} of them won at least what was predicted",
         as_of=as_of,
         frozen="" if live else "whole run",
-        note=f"{cut}above the dashed line a lease won more than was predicted · click a mark to open its decision",
+        note=f"{cut}above the dashed line a lease won more than was predicted by the work that was foretold "
+        "· click a mark to open its decision",
         clicks=True,
         table={
-            "columns": ["lease", "direction", f"predicted, s{pace.unit}", f"measured, s{pace.unit}"],
+            "columns": [
+                *("lease", "direction", f"predicted, s{pace.unit}", f"measured as foretold, s{pace.unit}"),
+                f"measured in all, s{pace.unit}",
+            ],
             "rows": [
-                [v.lease, DIRECTION_WORDS[v.direction], v.predicted_s, v.measured_gain_s]
+                [v.lease, DIRECTION_WORDS[v.direction], v.predicted_s, v.as_foretold_s, v.measured_gain_s]
                 for v in reversed(shown[-TABLE_ROWS:])
             ],
         },

@@ -23,14 +23,15 @@ from app.lending import DIRECTION_WORDS, SUMS_EVERY_S
 from app.live_chart import kept_chart, live_chart, number_cards
 from app.live_page import chosen, every, without_run
 from app.markup import literal
-from app.modelled import Pace, pace_of
+from app.modelled import pace_of
+from app.picture import Picture, read_kept
 from app.run_job import deterministic
 from app.runs_table import engine_silent, state_of
 from app.status import symbol
 from engine.config import BORROWING_ARMS
 from storage.database import StorageError
 from storage.reader import TelemetryReader
-from storage.records import EngineRow, LeaseOutcome, LeaseVerdict, RunRow
+from storage.records import LeaseOutcome, LeaseVerdict
 from storage.words import TERMINAL
 
 TITLE, QUESTION = "Decisions", "Why did it lend, or not?"
@@ -40,17 +41,9 @@ NUMBERS_HELP = ("leases_granted", "paid_off_share", "switch_cost_median", "measu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Seen:
+class Seen(Picture):
     """What the page shows of a run as a whole; costs and gains modelled."""
 
-    run: RunRow
-    """As stored."""
-    engine: EngineRow | None
-    """The current engine life."""
-    state: str
-    """The effective state."""
-    now: float
-    """Unix seconds."""
     counts: dict[str, dict[str, int]]
     """Direction -> admitted, refused, delivered."""
     outcomes: dict[str, LeaseOutcome]
@@ -59,16 +52,6 @@ class Seen:
     """Of every measured lease, oldest grant first."""
     summed_at: float
     """When the three above were read, unix seconds."""
-
-    @property
-    def live(self) -> bool:
-        """Whether more is coming."""
-        return self.state not in TERMINAL
-
-    @property
-    def pace(self) -> Pace:
-        """How the seconds of its devices relate to those that are stored."""
-        return pace_of(self.run)
 
     @property
     def decided(self) -> bool:
@@ -83,29 +66,25 @@ def read(run_id: str) -> tuple[Seen | None, StorageError | None]:
     now = session.now()
     if last is not None and last.run.state in TERMINAL:
         return last, None
-    try:
-        with TelemetryReader(session.data_dir().telemetry_db) as reader:
-            run, engine = reader.run(run_id), reader.engine()
-            if run is None:
-                return last, None
-            young = last is not None and 0 <= now - last.summed_at < SUMS_EVERY_S and run.state not in TERMINAL
-            kept, pace = last if young else None, pace_of(run)
-            seen = Seen(
-                run=run,
-                engine=engine,
-                state=state_of(run, engine, now),
-                now=now,
-                counts=kept.counts if kept else reader.lease_counts(run_id),
-                outcomes=kept.outcomes
-                if kept
-                else {d: pace.outcome(o) for d, o in reader.lease_outcomes(run_id).items()},
-                verdicts=kept.verdicts if kept else [pace.verdict(v) for v in reader.lease_verdicts(run_id)],
-                summed_at=kept.summed_at if kept else now,
-            )
-    except StorageError as error:
-        return last, error
-    st.session_state[slot] = seen
-    return seen, None
+    return read_kept(slot, lambda reader: _look(reader, run_id, last, now))
+
+
+def _look(reader: TelemetryReader, run_id: str, last: Seen | None, now: float) -> Seen | None:
+    run, engine = reader.run(run_id), reader.engine()
+    if run is None:
+        return None
+    young = last is not None and 0 <= now - last.summed_at < SUMS_EVERY_S and run.state not in TERMINAL
+    kept, pace = last if young else None, pace_of(run)
+    return Seen(
+        run=run,
+        engine=engine,
+        state=state_of(run, engine, now),
+        now=now,
+        counts=kept.counts if kept else reader.lease_counts(run_id),
+        outcomes=kept.outcomes if kept else {d: pace.outcome(o) for d, o in reader.lease_outcomes(run_id).items()},
+        verdicts=kept.verdicts if kept else [pace.verdict(v) for v in reader.lease_verdicts(run_id)],
+        summed_at=kept.summed_at if kept else now,
+    )
 
 
 def head_part(run_id: str, drawn_state: str) -> None:
@@ -216,7 +195,8 @@ def charts_part(run_id: str) -> None:
     stamp = (len(seen.verdicts), seen.verdicts[-1], seen.live, clock)
     with left, st.container(border=True, height="stretch", key="predicted"):
         st.markdown(
-            f"**Predicted and measured gain**{seen.pace.badge}", help=helps_of("predicted_net_gain", "measured_gain")
+            f"**Predicted and measured gain**{seen.pace.badge}",
+            help=helps_of("predicted_net_gain", "foretold_gain", "measured_gain"),
         )
         key = f"predicted:{run_id}"
         events = live_chart(

@@ -30,7 +30,9 @@ __all__ = [
     "found",
     "help_of",
     "helps_of",
+    "plain_brief_of",
     "plain_of",
+    "plains_of",
     "title_of",
 ]
 
@@ -89,6 +91,17 @@ def plain_of(name: str) -> str:
     term = TERMS[name]
     named = (("", term.definition), ("Unit: ", term.unit), ("Formula: ", term.formula))
     return "\n".join(f"{head}{text}" for head, text in named if text)
+
+
+def plains_of(*names: str) -> str:
+    """The same of several numbers, each under its title. Raises KeyError as `help_of` does."""
+    return "\n\n".join(f"{title_of(name)}\n{plain_of(name)}" for name in names)
+
+
+def plain_brief_of(*names: str) -> str:
+    """`brief_of` without markup. Raises KeyError as `help_of` does."""
+    lines = [f"{title_of(name)}: {TERMS[name].definition}" for name in names]
+    return "\n".join([*lines, "Units and formulas: Help, F1"])
 
 
 def field_help(path: str) -> str | None:

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import help_view, sign_in
+from app import help_view, live_chart, sign_in
 from app.access import Setting, access, nobody_may, setting
 from app.clock import PageClock, duration
-from app.glossary import brief_of, help_of
+from app.glossary import plain_brief_of, plain_of
 from app.markup import literal
 from app.modelled import EMULATED, explained, is_emulated, pace_of
-from app.runs_table import live_first
-from app.session import look_at
+from app.runs_table import live_first, state_of
+from app.session import data_dir, look_at, now
 from app.status import RUN_STATUS, symbol
+from storage.database import StorageError
+from storage.reader import TelemetryReader
 from storage.records import EngineRow, RunRow
 from storage.words import TERMINAL
 
@@ -36,42 +38,6 @@ WHO_STYLE = """
 .st-key-who button:is(:hover, :focus, :active, [aria-expanded="true"]) { color: var(--st-link-color); }
 .st-key-who button p { max-width: 15rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 """
-
-# the address changes only when the reader clicks, so this needs no data
-_COPY = """
-export default function({ parentElement }) {
-  if (parentElement.querySelector("button")) return;
-  const button = document.createElement("button");
-  const show = (text) => { button.textContent = text; };
-  button.type = "button";
-  button.title = "Copy the address of this run";
-  button.style.cssText = "font: inherit; font-size: .85rem; color: var(--st-link-color); background: none; border: 0;" +
-    "padding: 0; cursor: pointer; white-space: nowrap;";
-  show("Copy link");
-  button.onclick = async () => {
-    try { await navigator.clipboard.writeText(window.location.href); show("Copied"); }
-    catch { window.prompt("Copy this address", window.location.href); }
-    setTimeout(() => show("Copy link"), 2000);
-  };
-  parentElement.append(button);
-}
-"""
-
-# the one thing that is read out by itself: a state that changed, never a number that ticks
-_SAY = """
-export default function({ parentElement, data }) {
-  let said = parentElement.querySelector("[role=status]");
-  if (!said) {
-    said = document.createElement("span");
-    said.setAttribute("role", "status");
-    said.style.cssText = "position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);";
-    parentElement.append(said);
-  }
-  if (said.textContent !== data.text) said.textContent = data.text;
-}
-"""
-_say = st.components.v2.component("bidirl_say", js=_SAY, isolate_styles=False)
-_copy_link = st.components.v2.component("bidirl_copy_link", js=_COPY, isolate_styles=False)
 
 
 def who_looks() -> None:
@@ -106,12 +72,12 @@ def title_and_picker(title: str, question: str, runs: Sequence[RunRow], run: Run
     if not runs:
         return
     ids = [r.run_id for r in live_first(runs)]
-    by_id = {r.run_id: r for r in runs}
+    by_id, live = {r.run_id: r for r in runs}, _going_on(runs)
     chosen = right.selectbox(
         "Run",
         ids,
         index=ids.index(run.run_id) if run else None,
-        format_func=lambda run_id: _option(by_id[run_id], clock),
+        format_func=lambda run_id: _option(by_id[run_id], clock, live=run_id in live),
         placeholder="choose a run",
         key=f"run_picker:{run.run_id if run else ''}",
     )
@@ -120,9 +86,23 @@ def title_and_picker(title: str, question: str, runs: Sequence[RunRow], run: Run
         st.rerun()
 
 
-def _option(run: RunRow, clock: PageClock) -> str:
+def _going_on(runs: Sequence[RunRow]) -> set[str]:
+    """Runs that go on, as the status beside the picker has it: one whose engine is silent is interrupted, whatever is
+    stored. By what is stored where the engine cannot be read, which the page says."""
+    stored = [run for run in runs if run.state not in TERMINAL]
+    if not stored:
+        return set()
+    try:
+        with TelemetryReader(data_dir().telemetry_db) as reader:
+            engine = reader.engine()
+    except StorageError:
+        return {run.run_id for run in stored}
+    return {run.run_id for run in stored if state_of(run, engine, now()) not in TERMINAL}
+
+
+def _option(run: RunRow, clock: PageClock, *, live: bool) -> str:
     made = f" · {clock.moment(run.created_at)}" if run.created_at is not None else ""
-    marks = ("" if run.state in TERMINAL else "live · ") + (f"{EMULATED} · " if is_emulated(run) else "")
+    marks = ("live · " if live else "") + (f"{EMULATED} · " if is_emulated(run) else "")
     return f"{marks}{run.name} · {run.run_id}{made}"
 
 
@@ -130,26 +110,41 @@ def status_line(
     run: RunRow, state: str, engine: EngineRow | None, now: float, left_s: float | None, *, deterministic: bool
 ) -> None:
     """Status badge, EMULATED and deterministic where they apply, progress in steps, time left, heartbeat age, link."""
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="status_line"):
-        status = RUN_STATUS[state]
-        st.badge(status.word, icon=symbol(status.icon), color=status.colour)
-        if is_emulated(run):
-            pace = pace_of(run)
-            st.badge(f"{EMULATED} · {pace.speed}", icon=symbol("science"), color="violet", help=explained(pace))
-        elif run.kind and run.kind not in REAL_KINDS:
-            st.badge(run.kind.upper(), icon=symbol("science"), color="violet")
-        if deterministic:
-            st.badge("deterministic", icon=symbol("fingerprint"), color="gray", help=DETERMINISTIC)
-        told = brief_of("steps_done", "time_left", "arm", "partition", "staleness")
-        st.markdown(" · ".join(facts(run, left_s)), width="content", help=told)
-        if engine is not None and engine.beat_at is not None:
-            age = max(0.0, now - engine.beat_at)
-            beat = f"{symbol('favorite')} heartbeat {duration(age) if age >= 1 else 'under 1 s'} ago"
-            st.caption(beat, width="content", help=help_of("heartbeat_age"))
-        with st.container(key="copy_link", width="content"):
-            _copy_link(key="copy_link_button", width="content")
-        with st.container(key="said_state", width="content"):
-            _say(key=f"said_state:{run.run_id}", data={"text": f"{run.name}: {status.word}"}, width="content")
+    told = status_of(run, state, engine, now, left_s, deterministic=deterministic)
+    with st.container(key="status_line"):
+        live_chart.status_line(told, key=f"status:{run.run_id}")
+
+
+def status_of(
+    run: RunRow, state: str, engine: EngineRow | None, now: float, left_s: float | None, *, deterministic: bool
+) -> dict[str, object]:
+    """What the status line says, as the page takes it."""
+    status = RUN_STATUS[state]
+    badges = [_badge(status.word, status.icon, status.colour)]
+    if is_emulated(run):
+        pace = pace_of(run)
+        badges.append(_badge(f"{EMULATED} · {pace.speed}", "science", "violet", explained(pace)))
+    elif run.kind and run.kind not in REAL_KINDS:
+        badges.append(_badge(run.kind.upper(), "science", "violet"))
+    if deterministic:
+        badges.append(_badge("deterministic", "fingerprint", "gray", DETERMINISTIC))
+    beat = ""
+    # of a run that is over it would be that of an engine which has other work; an interrupted one ended with its engine
+    if engine is not None and engine.beat_at is not None and (state not in TERMINAL or state == "interrupted"):
+        age = max(0.0, now - engine.beat_at)
+        beat = f"heartbeat {duration(age) if age >= 1 else 'under 1 s'} ago"
+    return {
+        "badges": badges,
+        "facts": " · ".join(facts(run, None if state in TERMINAL else left_s)),
+        "facts_help": plain_brief_of("steps_done", "time_left", "arm", "partition", "staleness"),
+        "beat": beat,
+        "beat_help": plain_of("heartbeat_age"),
+        "said": f"{run.name}: {status.word}",
+    }
+
+
+def _badge(text: str, icon: str, colour: str, told: str = "") -> dict[str, str]:
+    return {"text": text, "icon": icon, "colour": colour, "help": told}
 
 
 def facts(run: RunRow, left_s: float | None) -> list[str]:

@@ -37,7 +37,7 @@ def page() -> None:
     launch_view.resume_notice()
     engine = engine_row()
     cores = engine.cores if engine is not None and engine.cores else len(usable_cores())
-    checked = job_form.check(launch_state.text(), cores=cores)
+    checked = job_form.check(launch_state.JOB.text(), cores=cores)
     main, side = st.columns([5, 2], gap="small")
     with main, st.container(border=True, key="launch_form"):
         fields, editor = st.tabs(["Form", "YAML"])
@@ -54,7 +54,7 @@ def page() -> None:
         waits = st.session_state.get(launch_state.SENT) is not None
         st.fragment(launch_view.sent, run_every=POLL_S if waits else None)()
     dry = st.session_state.get(launch_state.DRY)
-    if dry == launch_state.text() and checked.job is not None:
+    if dry == launch_state.JOB.text() and checked.job is not None:
         with st.container(border=True, key="dry_run"):
             st.markdown("**Dry run** · the resolved job, as it would be stored with its run; nothing was started")
             st.code(dump_job(checked.job), language="yaml")

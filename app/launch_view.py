@@ -29,7 +29,7 @@ ROW_WIDTH = 4
 
 def start_from() -> None:
     """The presets, or what else the text came from."""
-    source = launch_state.source()
+    source = launch_state.JOB.source()
     kind, _, name = source.key.partition(":")
     names = preset_names()
     is_preset = kind == "preset" and name in names
@@ -57,7 +57,7 @@ def _option(name: str) -> str:
 
 def resume_notice() -> None:
     """What a resumed run keeps."""
-    if resumed := launch_state.source().resume:
+    if resumed := launch_state.JOB.source().resume:
         st.info(
             f"Resumes **{literal(resumed)}** from its newest checkpoint. That fixes model, task, seed and prompts per "
             "step; ask for more steps than it has made.",
@@ -67,7 +67,7 @@ def resume_notice() -> None:
 
 def form(checked: Checked) -> None:
     """The fields in their sections."""
-    document = job_form.read_document(launch_state.text())
+    document = job_form.read_document(launch_state.JOB.text())
     broken = document is None
     if broken:
         st.warning(
@@ -109,7 +109,7 @@ def _rows(section: Section) -> Iterator[list[Field]]:
 
 
 def _field(field: Field, checked: Checked, *, disabled: bool) -> None:
-    key = launch_state.widget_key(field.path)
+    key = launch_state.JOB.widget_key(field.path)
     on_change = launch_state.field_changed
     changed: dict[str, Any] = {"key": key, "on_change": on_change, "args": (field.path,), "disabled": disabled}
     changed["help"] = field_help(field.path)
@@ -119,7 +119,7 @@ def _field(field: Field, checked: Checked, *, disabled: bool) -> None:
         st.selectbox(field.label, options, format_func=_choice, **changed)
     else:
         st.text_input(field.label, placeholder=job_form.default_text(field.path), **changed)
-    if problem := launch_state.typed_problems().get(field.path) or checked.beside(field.path):
+    if problem := launch_state.JOB.typed_problems().get(field.path) or checked.beside(field.path):
         with st.container(key=f"problem_{field.path.replace('.', '_')}"):
             _problem(problem)
 
@@ -134,14 +134,14 @@ def _problem(sentence: str) -> None:
 
 def editor(checked: Checked) -> None:
     """The job file itself."""
-    st.text_area("Job file", key=launch_state.EDITOR, height=560, on_change=launch_state.editor_changed)
+    st.text_area("Job file", key=launch_state.JOB.editor, height=560, on_change=launch_state.JOB.editor_changed)
     for path, sentence in checked.problems.items():
         _problem(f"{path}: {sentence}" if path else sentence)
 
 
 def summary(checked: Checked, engine: EngineRow | None) -> None:
     """What the job will do, or what is wrong with it; launch and dry run."""
-    problems = {**checked.problems, **launch_state.typed_problems()}
+    problems = {**checked.problems, **launch_state.JOB.typed_problems()}
     st.markdown("**What this job will do**")
     if checked.job is not None and not problems:
         st.markdown("\n".join(f"- {literal(sentence)}" for sentence in job_form.plan_sentences(checked.job)))
@@ -160,7 +160,7 @@ def summary(checked: Checked, engine: EngineRow | None) -> None:
         ):
             _launch()
         if st.button("Dry run", icon=symbol("preview"), key="launch_dry_run", disabled=bool(problems)):
-            st.session_state[launch_state.DRY] = launch_state.text()
+            st.session_state[launch_state.DRY] = launch_state.JOB.text()
     if not allowed:
         st.caption(literal(lacks))
     if engine is None or is_silent(engine.beat_at, session.now()):
@@ -173,8 +173,8 @@ def summary(checked: Checked, engine: EngineRow | None) -> None:
 
 def _launch() -> None:
     """Send the command; sending the same click twice is one command."""
-    source = launch_state.source()
-    payload: dict[str, object] = {"job": launch_state.text(), "base_dir": source.base_dir, "resume": source.resume}
+    source = launch_state.JOB.source()
+    payload: dict[str, object] = {"job": launch_state.JOB.text(), "base_dir": source.base_dir, "resume": source.resume}
     key = f"app-{st.session_state[launch_state.IDEM]}"
     try:
         st.session_state[launch_state.SENT] = session.send("launch", payload, idem_key=key, expires_in_s=None)

@@ -22,14 +22,15 @@ from app.learning_panels import SPLITS, Seen, legend, of_learning, of_speed, par
 from app.live_chart import Chart, chart, kept_chart, live_chart
 from app.live_page import LEARNING_EVERY_S, chosen, every, without_run
 from app.markup import literal
-from app.modelled import LEARNS_NOTHING, Pace, pace_of
+from app.modelled import LEARNS_NOTHING
+from app.picture import Picture, read_kept
 from app.run_job import deterministic
 from app.runs_table import engine_silent, state_of
 from app.status import symbol
 from app.step_speed import AXES, axis, edges, idle_shares, tokens_per_s
 from storage.database import StorageError
 from storage.reader import TelemetryReader
-from storage.records import EngineRow, EvalRow, RunRow, StepRow
+from storage.records import EvalRow, RunRow, StepRow
 from storage.words import TERMINAL
 
 TITLE, QUESTION = "Learning", "Does it learn, and how fast?"
@@ -48,17 +49,9 @@ CORRECTION_TERMS = ("mismatch_kl", "capped_share", "clip_share", "ess", "by_lag"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Frame:
+class Frame(Picture):
     """What the page shows of a run at one moment."""
 
-    run: RunRow
-    """As stored."""
-    engine: EngineRow | None
-    """The current engine life."""
-    state: str
-    """The effective state."""
-    now: float
-    """Unix seconds."""
     devices: int
     """How many."""
     steps: list[StepRow]
@@ -68,16 +61,6 @@ class Frame:
     idle: list[float | None]
     """Idle share of each step."""
 
-    @property
-    def live(self) -> bool:
-        """Whether more is coming."""
-        return self.state not in TERMINAL
-
-    @property
-    def pace(self) -> Pace:
-        """How the seconds of its devices relate to those that are stored."""
-        return pace_of(self.run)
-
 
 def read(run_id: str) -> tuple[Frame | None, StorageError | None]:
     """The newest frame, or the last good one and why it is not newer. A run that is over is read once."""
@@ -86,26 +69,24 @@ def read(run_id: str) -> tuple[Frame | None, StorageError | None]:
     now = session.now()
     if last is not None and last.run.state in TERMINAL:
         return replace(last, now=now), None
-    try:
-        with TelemetryReader(session.data_dir().telemetry_db) as reader:
-            run, engine = reader.run(run_id), reader.engine()
-            if run is None:
-                return last, None
-            steps = _steps(reader, run_id, last)
-            frame = Frame(
-                run=run,
-                engine=engine,
-                state=state_of(run, engine, now),
-                now=now,
-                devices=len(reader.devices(run_id)),
-                steps=steps,
-                evals=reader.evals(run_id),
-                idle=_idle(reader, run, steps, last),
-            )
-    except StorageError as error:
-        return last, error
-    st.session_state[slot] = frame
-    return frame, None
+    return read_kept(slot, lambda reader: _look(reader, run_id, last, now))
+
+
+def _look(reader: TelemetryReader, run_id: str, last: Frame | None, now: float) -> Frame | None:
+    run, engine = reader.run(run_id), reader.engine()
+    if run is None:
+        return None
+    steps = _steps(reader, run_id, last)
+    return Frame(
+        run=run,
+        engine=engine,
+        state=state_of(run, engine, now),
+        now=now,
+        devices=len(reader.devices(run_id)),
+        steps=steps,
+        evals=reader.evals(run_id),
+        idle=_idle(reader, run, steps, last),
+    )
 
 
 def _steps(reader: TelemetryReader, run_id: str, last: Frame | None) -> list[StepRow]:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.attention import ledger_problems
+from app.attention import DISTRUST, ledger_problems, ledger_told
 from app.clock import PageClock
 from app.glossary import helps_of
 from app.live_frame import Frame
+from app.markup import literal
 from app.session import data_dir
 from app.status import symbol
 from storage.database import StorageError
 from storage.reader import TelemetryReader
+from storage.records import RunRow
 
 LOG_LINES = 200
 """Newest lines shown; the file in the data folder has all of them."""
 
 LEVEL_MARKS = {"debug": "·", "info": "·", "warning": "!", "error": "✗"}
+
+
+def distrusted(run: RunRow, *, named: bool = False) -> None:
+    """That the shares of time below are those of a run whose check failed; nothing for any other run. named: which run
+    it is, where several are shown."""
+    if told := ledger_told(run.ledger):
+        st.warning(f"{f'{literal(run.run_id)} · ' if named else ''}{told}", icon=symbol("rule"))
 
 
 def ledger(frame: Frame | None, clock: PageClock) -> None:
@@ -28,9 +37,17 @@ def ledger(frame: Frame | None, clock: PageClock) -> None:
         if checked is None:
             st.markdown(f"**Ledger** · not checked, because the run did not end by itself{mark}")
             return
+        if checked.get("ok") and checked.get("max_gap_fraction") is None:
+            st.markdown(f"**Ledger** · nothing to check: no device had begun{mark}")
+            return
         problems = ledger_problems(checked)
         if problems:
-            st.error(f"**Ledger check failed** · {'; '.join(problems)}{mark}", icon=symbol("rule"))
+            st.error(
+                f"**Ledger check failed** · {'; '.join(map(literal, problems))}. {DISTRUST}.{mark}", icon=symbol("rule")
+            )
+        elif not frame.run.steps:
+            # true, and no success: there is no share of time that it could vouch for
+            st.markdown(f"**Ledger check passed**, of a run that made no step · {_figures(checked)}{mark}")
         else:
             st.success(f"**Ledger check passed** · {_figures(checked)}{mark}", icon=symbol("fact_check"))
         st.caption("What is checked", help=helps_of("ledger_gap", "cpu_over_busy", "cpu_over_idle"))

@@ -12,6 +12,7 @@ from app import (
     detail,
     header,
     history_view,
+    live_chart,
     live_view,
     one_click,
     samples_view,
@@ -19,13 +20,10 @@ from app import (
     states,
 )
 from app.command_words import History
-from app.glossary import helps_of
-from app.key_figures import seconds_left
 from app.ledger_view import ledger, logs
-from app.live_chart import Chart
+from app.live_board import answer, board_parts, default_window, view_of
 from app.live_frame import Frame, View, read_frame, refreshed
-from app.modelled import LEARNS_NOTHING, is_emulated, pace_of
-from app.run_job import deterministic, prompts_per_step
+from app.modelled import LEARNS_NOTHING, is_emulated
 from app.runs_table import state_of
 from app.status import symbol
 from storage.database import StorageError, TelemetryMissing
@@ -33,7 +31,6 @@ from storage.reader import TelemetryReader
 from storage.records import Command, RunRow
 from storage.words import TERMINAL
 
-WINDOWS: dict[str, float | None] = {"15 s": 15.0, "1 min": 60.0, "5 min": 300.0, "30 min": 1800.0, "All": None}
 LEARNING_EVERY_S = 2.0
 """Learning is judged over minutes; six panels redrawn every second would only cost."""
 
@@ -49,30 +46,17 @@ LOWER_EVERY_S, LOWER_EVERY = 3.0, 2
 WAITING_EVERY_S = 2.0
 """How soon an empty page notices that there is something to show."""
 
+STYLE = """
+.st-key-decisions, .st-key-bubbles, .st-key-lost_time, .st-key-commands, .st-key-learning, .st-key-samples,
+.st-key-logs {
+  content-visibility: auto; contain-intrinsic-size: auto 24rem;
+}
+[data-testid="stMain"] [data-testid="stElementContainer"][data-stale="true"] { opacity: 1; transition: none; }
+"""
+"""What is out of sight is not painted: each mark of a chart costs whenever anything on the page is painted anew. What
+waits for its refresh does not fade: charts say how old they are."""
+
 TITLE, QUESTION = "Live", "Is my job healthy?"
-
-
-def window_key(run_id: str) -> str:
-    """Key of the choice of the timeline's window."""
-    return f"timeline_window_{run_id}"
-
-
-def default_window(run: RunRow) -> str:
-    """The last minutes of a live run, of one played faster the last one; one that is over is looked at as a whole."""
-    if run.state in TERMINAL:
-        return "All"
-    return "1 min" if pace_of(run).rate(1.0) < 1 else "5 min"
-
-
-def view_of(run_id: str, default: str) -> View:
-    """What the reader chose, from the widgets that were drawn last."""
-    window = WINDOWS[st.session_state.get(window_key(run_id)) or default]
-    zoom = (st.session_state.get(live_view.timeline_key(run_id)) or {}).get("viewport")
-    viewport = None
-    if zoom:
-        low, high = (session.page_clock().from_axis(edge) for edge in zoom)
-        viewport = (low, high) if high > low else None
-    return View(window_s=window, viewport=viewport, opened=st.session_state.get(f"_opened:{run_id}"))
 
 
 def read(run_id: str) -> tuple[Frame | None, StorageError | None]:
@@ -117,7 +101,7 @@ def now_part(run_id: str, drawn_state: str) -> None:
     """Status, banners, numbers, timeline and attention: what changes every second."""
     frame, problem = read(run_id)
     commands = history(run_id)
-    # containers that are always there: what is above a chart may come and go without the chart being made anew
+    # a container that is always there: what is above a chart may come and go without the chart being made anew
     above = st.container(key="banners")
     if problem is not None:
         with above:
@@ -126,30 +110,24 @@ def now_part(run_id: str, drawn_state: str) -> None:
         return
     if frame.state != drawn_state and problem is None:
         st.rerun()
+    clock = session.page_clock()
     # made before anything is sent: the browser looks through the page for each batch that comes
     known = bool(frame.devices) or frame.as_of is not None
-    timeline = live_view.timeline_chart(frame, commands, session.page_clock()) if known else None
-    rest = seconds_left(frame.run, frame.steps) if frame.live else None
-    header.status_line(
-        frame.run, frame.state, frame.engine, frame.read_at, rest, deterministic=deterministic(frame.run.job)
-    )
-    with st.container(key="notices"):
-        live_view.banners(frame, session.page_clock())
-    live_view.numbers(frame, prompts_per_step(frame.run.job))
-    left, right = st.columns([5, 2], gap="small")
-    with left, st.container(border=True, height="stretch", key="timeline"):
-        timeline_card(frame, timeline)
-    with right, st.container(border=True, height="stretch", key="attention"):
-        live_view.attention_cards(frame, session.page_clock())
+    timeline = live_view.timeline_chart(frame, commands, clock) if known else None
+    parts = board_parts(frame, clock, timeline)
+    with above:
+        live_view.banners(frame, clock)
+    events = live_chart.board(parts, timeline, key=live_view.timeline_key(run_id))
+    answer(frame, timeline, events)
 
 
-def lower_part(run_id: str, drawn_open: bool) -> None:
+def lower_part(run_id: str, drawn_open: bool, drawn_others: tuple[str, ...]) -> None:
     """What changes more slowly, in one part: each run of a part costs the browser a look at the whole page."""
     kept: tuple[Frame, View] | None = st.session_state.get(f"_frame:{run_id}")
     if kept is None:
         return
     frame, commands = kept[0], mailbox(run_id)
-    if control_view.any_open(commands) != drawn_open:
+    if control_view.any_open(commands) != drawn_open or one_click.others(run_id) != drawn_others:
         st.rerun()
     changes, clock = history(run_id), session.page_clock()
     # across the page, for its reasons are sentences
@@ -168,36 +146,6 @@ def lower_part(run_id: str, drawn_open: bool) -> None:
     if not is_emulated(frame.run):
         with st.container(border=True, key="learning"):
             history_view.how_it_learns(frame, changes, clock)
-
-
-def timeline_card(frame: Frame, timeline: Chart | None) -> None:
-    """The timeline with its window, or why there is none yet."""
-    run_id = frame.run.run_id
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        told = f"**What every device is doing**{frame.pace.badge}"
-        st.markdown(told, width="content", help=helps_of("bin_width", "kind_seconds"))
-        st.segmented_control(
-            "Window",
-            list(WINDOWS),
-            default=default_window(frame.run),
-            required=True,
-            key=window_key(run_id),
-            label_visibility="collapsed",
-        )
-    if timeline is None:
-        states.no_spans(frame.run)
-        return
-    opened = f"_opened:{run_id}"
-    with st.container(key="timeline_group"):
-        all_rows_button(opened)
-    live_view.draw_timeline(frame, timeline)
-
-
-def all_rows_button(opened: str) -> None:
-    """The way back from an opened group of rows."""
-    if st.session_state.get(opened) and st.button("All rows", icon=symbol("arrow_back"), key="timeline_all_rows"):
-        st.session_state[opened] = None
-        st.rerun()
 
 
 def steerable_state(frame: Frame) -> str:
@@ -299,16 +247,18 @@ def page() -> None:
     if run is None:
         without_run(named)
         return
-    st.html(f"<style>{decisions_view.STYLE}</style>")
+    st.html(f"<style>{decisions_view.STYLE}{STYLE}</style>")
     header.title_and_picker(TITLE, QUESTION, runs, run, session.page_clock())
-    every(one_click.interval_s(), one_click.switch, run.run_id)
     session.look_at(run.run_id)
     frame, _ = read(run.run_id)
     live = frame is None or run.state not in TERMINAL
     interval = detail.refresh_interval_s(devices) if live else None
+    # while a run goes on, what is below looks for others too: each part more that runs is a look at the whole page
+    others = one_click.others(run.run_id)
+    every(None if live and not one_click.waits() else one_click.interval_s(), one_click.switch, run.run_id)
     waits = control_view.any_open(mailbox(run.run_id))
     every(interval, now_part, run.run_id, frame.state if frame else run.state)
-    every(lower_interval(interval, waits), lower_part, run.run_id, waits)
+    every(lower_interval(interval, waits), lower_part, run.run_id, waits, others)
     if is_emulated(run):
         with st.container(key="learns_nothing"):
             st.caption(LEARNS_NOTHING)

@@ -1,4 +1,4 @@
-"""Draws a frame of the Live page: banners, five numbers, timeline and attention cards. It reads nothing."""
+"""What a frame of the Live page shows: banners, five numbers, timeline and attention cards. It reads nothing."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import streamlit as st
 
 from app import detail, states
 from app.attention import attention
-from app.card import Card
 from app.clock import PageClock, duration
 from app.command_words import History, told
 from app.figures.command_marks import MAX_COMMANDS, command_marks, on_time
 from app.figures.lease_marks import lease_marks
 from app.figures.timeline import ROWS_PX, timeline
-from app.glossary import brief_of, helps_of
+from app.glossary import plain_brief_of, plains_of
 from app.key_figures import busy_over_time, five_numbers, total
 from app.lending import MAX_LEASE_MARKS
-from app.live_chart import Chart, chart, live_chart, number_cards
+from app.live_chart import Chart, chart
 from app.live_frame import Frame
 from app.markup import literal
 from app.palette import label
@@ -49,7 +48,7 @@ def banners(frame: Frame, clock: PageClock) -> None:
         st.info(literal(frame.run.progress), icon=symbol("info"))
 
 
-def numbers(frame: Frame, prompts_per_step: int | None) -> None:
+def numbers(frame: Frame, prompts_per_step: int | None) -> list[dict[str, object]]:
     """Five cards."""
     cards = five_numbers(
         frame.run,
@@ -59,7 +58,7 @@ def numbers(frame: Frame, prompts_per_step: int | None) -> None:
         prompts_per_step=prompts_per_step,
         busy=busy_over_time(frame.seconds),
     )
-    number_cards([asdict(card) for card in cards], key=f"numbers:{frame.run.run_id}")
+    return [asdict(card) for card in cards]
 
 
 def timeline_chart(frame: Frame, commands: History, clock: PageClock) -> Chart:
@@ -99,26 +98,17 @@ def timeline_chart(frame: Frame, commands: History, clock: PageClock) -> Chart:
     )
 
 
-def draw_timeline(frame: Frame, shown: Chart) -> None:
-    """The timeline, and what the reader does with it."""
-    events = live_chart(shown, key=timeline_key(frame.run.run_id))
-    if events.click and shown.clicks:
-        _open_row(frame, events.click)
-
-
 def timeline_key(run_id: str) -> str:
     """Key of the timeline, by which its zoom is found before it is drawn."""
     return f"timeline:{run_id}"
 
 
-def _open_row(frame: Frame, click: dict[str, object]) -> None:
+def row_key(frame: Frame, click: dict[str, object]) -> str | None:
+    """Of the row that was clicked on, None for none."""
     y = click.get("y")
-    if not isinstance(y, int | float) or not 0 <= y < len(frame.rows):
-        return
-    key = frame.rows[round(y)].key
-    slot = f"_opened:{frame.run.run_id}"
-    st.session_state[slot] = None if key.startswith("device:") else key
-    st.rerun()
+    if not isinstance(y, int | float) or not 0 <= round(y) < len(frame.rows):
+        return None
+    return frame.rows[round(y)].key
 
 
 def _summary(frame: Frame) -> str:
@@ -178,7 +168,7 @@ def command_state(command: Command) -> str:
     return command.state
 
 
-def attention_cards(frame: Frame, clock: PageClock) -> None:
+def attention_part(frame: Frame, clock: PageClock) -> dict[str, object]:
     """Cards with a number and the next step, or one quiet line."""
     cards = attention(
         frame.run,
@@ -190,22 +180,18 @@ def attention_cards(frame: Frame, clock: PageClock) -> None:
         outcomes=frame.lending.outcomes,
         clock=clock,
     )
-    shown = f"**Needs attention** · {len(cards)}{frame.pace.badge}"
-    st.markdown(shown, help=brief_of("no_signal_groups", "capped_share", "excluded_groups"))
-    for card in cards:
-        with st.container(key=f"attention_{card.key}"):
-            _card(card)
+    quiet = told = ""
     if not cards:
         lost = "groups or leases are lost" + ("" if frame.pace.emulated else ", or learning stalls")
-        st.caption(f"Nothing. Cards appear here when devices wait{' or' if frame.pace.emulated else ','} {lost}.")
+        quiet = f"Nothing. Cards appear here when devices wait{' or' if frame.pace.emulated else ','} {lost}."
     if frame.engine is not None:
         lag = frame.engine.flush_lag_s
         behind = f"telemetry lag {duration(lag)} · " if lag is not None else ""
         told = f"{behind}{frame.engine.spans_dropped or 0:,} dropped spans"
-        st.caption(told, help=helps_of("telemetry_lag", "dropped_spans"))
-
-
-def _card(card: Card) -> None:
-    body = f"**{literal(card.title)}.** {literal(card.text)}"
-    show = {"error": st.error, "warning": st.warning}.get(card.tone, st.info)
-    show(body, icon=symbol(card.icon))
+    return {
+        "cards": [asdict(card) for card in cards],
+        "help": plain_brief_of("no_signal_groups", "capped_share", "excluded_groups"),
+        "quiet": quiet,
+        "engine": told,
+        "engine_help": plains_of("telemetry_lag", "dropped_spans"),
+    }

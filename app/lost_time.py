@@ -1,4 +1,4 @@
-"""What a window or a run lost, by cause, and which part of it another split would have saved. Pure arithmetic.
+"""What a window or a run lost, by cause, and which part of it comes from the split. Pure arithmetic.
 
 Every number is a sum of exact seconds: those of the bins that are drawn, or of a whole run. A part that cannot be told
 comes with the reason and never as 0.

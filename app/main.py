@@ -1,5 +1,5 @@
 """The app's start: pages, in the order of an operator's questions, and nothing else. Run it with
-`streamlit run app/main.py`, or `bidirl serve` for all of it.
+`streamlit run app/serve.py`, or `bidirl serve` for all of it.
 
 It reads storage, sends commands through the mailbox and never talks to the engine.
 """

@@ -89,6 +89,7 @@ class Pace:
             grad_s=self._maybe(lease.grad_s),
             measured_gain_s=self._maybe(lease.measured_gain_s),
             regret_s=self._maybe(lease.regret_s),
+            foretold_gain_s=self._maybe(lease.foretold_gain_s),
         )
 
     def decision(self, decision: DecisionRow) -> DecisionRow:
@@ -118,6 +119,7 @@ class Pace:
             cost_s=self._maybe(verdict.cost_s),
             measured_gain_s=self.seconds(verdict.measured_gain_s),
             regret_s=self.seconds(verdict.regret_s),
+            foretold_gain_s=self._maybe(verdict.foretold_gain_s),
         )
 
     def _maybe(self, wall_s: float | None) -> float | None:

@@ -10,7 +10,7 @@ import uuid
 
 import streamlit as st
 
-from app import session
+from app import job_form, session
 from app.access import NotAllowed
 from app.markup import literal
 from app.modelled import EMULATED, is_emulated
@@ -24,10 +24,13 @@ from storage.records import Command, RunRow
 from storage.words import TERMINAL
 
 PRESET = "emulated_16"
+STEPS = 300
+"""Some twelve minutes at the job's time scale: enough to change settings several times and to see what each did. The
+job file itself ends after a minute and a half, which is enough to measure it."""
 LABEL = "Run 16 emulated devices"
 HELP = (
     "The engine, the policy and these pages as they are, with devices that wait out modelled times. They take no core, "
-    "so that what runs now goes on, and they learn nothing."
+    "so that what runs now goes on, and they learn nothing. Some twelve minutes, unless it is stopped."
 )
 
 SENT, IDEM, REFUSED = "_one_click_sent", "_one_click_idem", "_one_click_refused"
@@ -41,7 +44,12 @@ SHOWN_RUNS = 4
 
 def interval_s() -> float:
     """Seconds between two looks of a part that offers this."""
-    return POLL_S if SENT in st.session_state else QUIET_S
+    return POLL_S if waits() else QUIET_S
+
+
+def waits() -> bool:
+    """Whether a launch is on its way."""
+    return SENT in st.session_state
 
 
 def going_on() -> list[RunRow]:
@@ -52,6 +60,13 @@ def going_on() -> list[RunRow]:
             return [run for run in reader.runs() if state_of(run, engine, session.now()) not in TERMINAL]
     except StorageError:
         return []
+
+
+def others(shown: str | None) -> tuple[str, ...]:
+    """What `switch` offers: the other runs that go on, and whether one of all is emulated; compared, to notice when
+    that changes."""
+    runs = going_on()
+    return (str(any(map(is_emulated, runs))), *(run.run_id for run in runs if run.run_id != shown))
 
 
 def switch(shown: str | None) -> None:
@@ -100,7 +115,8 @@ def _launch() -> None:
         return
     # kept until it is sent: a click whose command could not be written may be tried again and is still one launch
     key = st.session_state.setdefault(IDEM, f"app-{uuid.uuid4().hex}")
-    payload: dict[str, object] = {"job": source.text, "base_dir": source.base_dir, "resume": None}
+    job = job_form.set_field(source.text, "algorithm.steps", str(STEPS))
+    payload: dict[str, object] = {"job": job, "base_dir": source.base_dir, "resume": None}
     try:
         st.session_state[SENT] = session.send("launch", payload, idem_key=key, expires_in_s=None)
     except (StorageError, NotAllowed) as error:

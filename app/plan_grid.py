@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from app.plan_played import Figures, Todo, content
 from app.plan_rows import split_of, tokens_per_group
 from engine.config import Job, JobError, Partition
-from engine.config.planning import STALENESS_SHOWN, Planned, frontier_of
+from engine.config.planning import STALENESS_SHOWN, Planned, frontier_of, ties_of
 from engine.config.playing import Prepared, setup_of
 from planner.partitions import Candidate
 
@@ -112,6 +112,17 @@ def prepared(job: Job, planned: Planned, split: Candidate, staleness: float) -> 
         }
     )
     return Prepared(known=planned.known, split=split, setup=setup_of(asked, planned.known, split))
+
+
+def proposed(job: Job, planned: Planned) -> Candidate | None:
+    """The split to launch while a reader has chosen none: the best for the job's arm. Where others are as good to this
+    estimate, the job's own, then the one that is best without lending: nothing is moved for a tie."""
+    plan = planned.plan
+    best = plan.best_borrowing if planned.borrows and plan.best_borrowing is not None else plan.best
+    if best is None:
+        return None
+    equal = (best, *ties_of(plan, best))
+    return next((each for each in (own_split(job, planned), plan.best) if each in equal), best)
 
 
 def best_of(found: Mapping[Place, Figures]) -> Place | None:

@@ -30,7 +30,7 @@ def picker(runs: Sequence[RunRow]) -> None:
     """The presets and the past runs to start from."""
     keys = plan_state.options(runs)
     names = {run.run_id: run.name for run in runs}
-    current = plan_state.source().key
+    current = plan_state.JOB.source().key
     st.session_state[plan_state.PICKER] = current if current in keys else None
     st.selectbox(
         "Plan the job of",
@@ -54,9 +54,9 @@ def _option(key: str, names: dict[str, str]) -> str:
 def job_fields(problems: dict[str, str]) -> None:
     """What a plan is asked for. problems: path -> sentence."""
     columns = st.columns(len(plan_state.FIELDS), gap="small")
-    broken = job_form.read_document(plan_state.text()) is None
+    broken = job_form.read_document(plan_state.JOB.text()) is None
     for column, path in zip(columns, plan_state.FIELDS, strict=True):
-        key, choices = plan_state.widget_key(path), job_form.FIELDS[path].choices
+        key, choices = plan_state.JOB.widget_key(path), job_form.FIELDS[path].choices
         changed: dict[str, Any] = {"key": key, "on_change": plan_state.field_changed, "args": (path,)}
         changed["help"] = field_help(path)
         with column:
@@ -66,7 +66,7 @@ def job_fields(problems: dict[str, str]) -> None:
                 st.selectbox(LABELS[path], listed, disabled=broken, **changed)
             else:
                 st.text_input(LABELS[path], placeholder=job_form.default_text(path), disabled=broken, **changed)
-    told = {**problems, **plan_state.typed_problems()}
+    told = {**problems, **plan_state.JOB.typed_problems()}
     for path, sentence in told.items():
         st.markdown(f":small[:red[{symbol('error')} {literal(f'{path}: {sentence}' if path else sentence)}]]")
 
@@ -76,9 +76,9 @@ def editor(problems: dict[str, str]) -> None:
     with st.expander("Job file", icon=symbol("data_object"), expanded=bool(problems)):
         st.text_area(
             "Job file",
-            key=plan_state.EDITOR,
+            key=plan_state.JOB.editor,
             height=320,
-            on_change=plan_state.editor_changed,
+            on_change=plan_state.JOB.editor_changed,
             label_visibility="collapsed",
         )
 
@@ -114,5 +114,5 @@ def no_times(*, others: bool = False) -> None:
         f"is not the job of a run that measured itself. A short measured run gives them.{also}",
         icon=symbol("timer_off"),
     )
-    kind, _, name = plan_state.source().key.partition(":")
+    kind, _, name = plan_state.JOB.source().key.partition(":")
     st.code(f"bidirl calibrate {f'jobs/{name}.yaml' if kind == 'preset' else 'JOB.yaml'}", language="bash")

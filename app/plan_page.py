@@ -76,7 +76,7 @@ def planned_of(job: Job, times: Times) -> tuple[Planned, Grid]:
 def checked() -> tuple[Job | None, dict[str, str]]:
     """The job, or what is wrong with its text by path."""
     try:
-        return parse_job(plan_state.text()), {}
+        return parse_job(plan_state.JOB.text()), {}
     except JobError as error:
         return None, error.problems
 
@@ -118,11 +118,14 @@ def splits_part(job: Job, planned: Planned, times: Times) -> None:
             ),
             key="plan_launch",
             job=job.name,
-            text=plan_state.text(),
-            base_dir=plan_state.source().base_dir,
+            text=plan_state.JOB.text(),
+            base_dir=plan_state.JOB.source().base_dir,
             problem=f"{split_of(chosen)} is not feasible: {chosen.reason}" if chosen.reason else "",
         )
-        st.caption("The best split for this arm, or the one chosen in the table.", width="content")
+        st.caption(
+            "The best split for this arm, of those that tie the job’s own; or the one chosen in the table.",
+            width="content",
+        )
 
 
 def unplanned(error: JobError) -> None:

@@ -1,5 +1,6 @@
-"""Playing simulated runs while somebody waits: a slice at a time, each told as it goes, none longer than it may be, and
-none twice. What was played is kept by its contents, for all sessions. It draws nothing and decides nothing.
+"""Playing simulated runs while somebody waits: a slice at a time, each told as it goes, apart from the app's process,
+none longer than it may be, and none twice. What was played is kept by its contents, for all sessions. It draws nothing
+and decides nothing.
 
     what is to be played --a slice--> one simulated run after the other --> figures, or the reason why there are none
 """
@@ -15,6 +16,7 @@ from statistics import median
 from threading import Lock
 from typing import TypeVar
 
+from app.apart import APART, Busy, Tell, TooLong
 from engine.config.playing import Prepared, idle_of
 from planner.simulator.colocated import simulator_of
 from planner.simulator.trace import Trace
@@ -36,10 +38,6 @@ Todo = tuple[str, Prepared]
 """A simulated run under the name of its content."""
 
 
-class TooLong(RuntimeError):
-    """A simulated run that is not waited for."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """What a simulated run came to, or why it has no figures."""
@@ -58,6 +56,10 @@ class Figures:
     """Mean versions that groups were late."""
     why_not: str = ""
     """One sentence where there are no figures."""
+
+
+Player = Callable[[Prepared, Tell], Figures]
+"""Plays one run."""
 
 
 class Memory:
@@ -112,22 +114,29 @@ def figures_of(made: Prepared, trace: Trace) -> Figures:
     )
 
 
-def play(made: Prepared, *, clock: Clock, tell: Callable[[float], None], longest_s: float = LONGEST_S) -> Figures:
+def play(tell: Tell, made: Prepared) -> Figures:
     """Play one run to its end. tell: is told the share that is done, after every step.
 
     What cannot be played to its end has the reason instead of figures.
     """
-    simulator, began = simulator_of(made.setup), clock()
-
-    def watch(steps: int) -> None:
-        if clock() - began > longest_s:
-            raise TooLong(f"it takes more than the {longest_s:g} s that a page waits for one simulated run")
-        tell(steps / made.setup.steps)
-
-    simulator.watch = watch
     try:
+        simulator = simulator_of(made.setup)
+        simulator.watch = lambda steps: tell(steps / made.setup.steps)
         return figures_of(made, simulator.run())
     except (RuntimeError, ValueError) as error:
+        return Figures(why_not=f"not played: {error}")
+
+
+def play_apart(made: Prepared, tell: Tell, longest_s: float = LONGEST_S) -> Figures:
+    """The same in the process for long computations, and no longer than it may take. Raises Busy while that works for
+    another reader."""
+    try:
+        return APART.run(play, longest_s, tell, made)
+    except TooLong as error:
+        return Figures(why_not=f"not played: {error}, which is what a page waits for one simulated run")
+    except Busy:
+        raise
+    except RuntimeError as error:
         return Figures(why_not=f"not played: {error}")
 
 
@@ -138,9 +147,10 @@ def play_some(
     tell: Callable[[Key, int, float], None],
     memory: Memory = MEMORY,
     slice_s: float = SLICE_S,
-    longest_s: float = LONGEST_S,
+    player: Player = play_apart,
 ) -> bool:
-    """Play what is to be played, in its order, until a slice is over; at least one run. True when nothing is left.
+    """Play what is to be played, in its order, until a slice is over; at least one run, unless another reader's is
+    played. True when nothing is left.
 
     tell: is told which run goes on, how many are done, and the share of this one.
     """
@@ -150,7 +160,10 @@ def play_some(
             continue
         if played and clock() - began >= slice_s:
             return False
-        memory.put(name, play(made, clock=clock, tell=partial(tell, key, place), longest_s=longest_s))
+        try:
+            memory.put(name, player(made, partial(tell, key, place)))
+        except Busy:
+            return False
         played += 1
     return True
 

@@ -149,12 +149,11 @@ def _cell(value: float | None, measure: str) -> str:
 
 
 def _chosen(job: Job, planned: Planned, grid: Grid) -> Place | None:
-    """What the reader chose, else the job's own point, else the planner's best split at the job's staleness."""
+    """What the reader chose, else the split that the table proposes too, at the job's staleness."""
     kept: Place | None = st.session_state.get(CHOSEN)
     if kept is not None and kept in grid.estimate:
         return kept
-    plan = planned.plan
-    split = plan_grid.own_split(job, planned) or (plan.best_borrowing if planned.borrows else None) or plan.best
+    split = plan_grid.proposed(job, planned)
     return None if split is None else (split.rollout_devices, job.schedule.staleness_resolved)
 
 
@@ -197,8 +196,8 @@ def _launch(job: Job, planned: Planned, grid: Grid, shown: Mapping[Place, Figure
             ),
             key="plan_points_launch",
             job=job.name,
-            text=plan_state.text(),
-            base_dir=plan_state.source().base_dir,
+            text=plan_state.JOB.text(),
+            base_dir=plan_state.JOB.source().base_dir,
         )
         found = shown.get(chosen)
         if found is not None and found.tokens_per_s:

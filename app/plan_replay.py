@@ -8,7 +8,6 @@ The same as `bidirl simulate --like RUN --set ...`. It refuses a run that has me
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -20,6 +19,7 @@ from engine.config import Job, JobError, parse_job
 from engine.config.playing import Recorded, prepare
 from engine.config.recorded import Reader, job_of_run, known_of_run, lengths_of
 from engine.config.whatif import idle_shares
+from planner import replayed
 from planner.bubbles import measured_bubbles
 from planner.throughput import throughput
 from planner.whatif import Band
@@ -34,6 +34,9 @@ MOST_SEQUENCES = 60_000
 
 MOST_ALTERNATIVES = 24
 """Rows of the comparison: more is the frontier's work."""
+
+NOTHING = Figures()
+"""Of what was not played."""
 
 AS_IS = "as is"
 """Key of the replay without a change."""
@@ -75,7 +78,7 @@ class Past:
 
     run: RunRow
     job: Job
-    """As it began, on the partition that it has now."""
+    """With the settings in force now, or at its end."""
     recorded: Recorded
     """Its measured speeds, and the lengths of its groups."""
     measured: Figures
@@ -204,20 +207,10 @@ def todo_of(past: Past, others: Sequence[Alternative]) -> tuple[dict[str, Todo],
 
 def error_of(past: Past, found: Mapping[str, Figures]) -> float | None:
     """Simulated over measured throughput of the run as it is, less 1; None before both are known."""
-    as_is = found.get(AS_IS)
-    if as_is is None or not as_is.tokens_per_s or not past.measured.tokens_per_s:
-        return None
-    return as_is.tokens_per_s / past.measured.tokens_per_s - 1
+    return replayed.error_of(past.measured.tokens_per_s, found.get(AS_IS, NOTHING).tokens_per_s)
 
 
 def expected(past: Past, found: Mapping[str, Figures], name: str) -> Band | None:
     """The measured throughput times the simulated ratio, and as far around it as the model is off on this run."""
-    error, played, as_is = error_of(past, found), found.get(name), found.get(AS_IS)
-    if error is None or played is None or not played.tokens_per_s:
-        return None
-    assert as_is is not None
-    assert as_is.tokens_per_s
-    assert past.measured.tokens_per_s
-    middle = past.measured.tokens_per_s * played.tokens_per_s / as_is.tokens_per_s
-    factor = math.exp(abs(math.log1p(error)))
-    return Band(low=middle / factor, middle=middle, high=middle * factor)
+    as_is, played = found.get(AS_IS, NOTHING), found.get(name, NOTHING)
+    return replayed.expected(past.measured.tokens_per_s, as_is.tokens_per_s, played.tokens_per_s)

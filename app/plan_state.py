@@ -1,24 +1,26 @@
 """What the Plan page remembers: the job that is planned, as text, and where it came from; and a job for Launch.
 
-As on the Launch page the text is the truth and fields are views of it, kept apart from widgets, which forget. Nothing
-of it is sent anywhere: a plan becomes a run only through the Launch page.
+Nothing of it is sent anywhere: a plan becomes a run only through the Launch page.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 import streamlit as st
 
 from app import job_form, session
+from app.job_text import JobText
 from app.launch_state import keep_plan
 from app.presets import EMPTY, Source, preset, preset_names
-from engine.config import JobError
+from app.run_job import job_of
+from engine.config import settings_of
+from engine.config.steering import PLACES
 from storage.records import RunRow
 
-TEXT, SOURCE, TYPED, TIMES = "_plan_text", "_plan_source", "_plan_typed", "_plan_times"
-EDITOR, PICKER, TIMES_PICKER = "plan_yaml", "plan_job_picker", "plan_times_picker"
+TIMES, PICKER, TIMES_PICKER = "_plan_times", "plan_job_picker", "plan_times_picker"
 
 FIRST_PRESET = "emulated_16"
 """Where there is no run: the preset with a profile, so that there is something to plan."""
@@ -34,84 +36,36 @@ FIELDS = (
 """Paths beside the editor: what a plan is asked for."""
 
 
-def text() -> str:
-    """The job file that is planned."""
-    return str(st.session_state[TEXT])
-
-
-def source() -> Source:
-    """What it was started from: preset:NAME, run:ID or empty."""
-    found: Source = st.session_state[SOURCE]
-    return found
-
-
-def typed_problems() -> dict[str, str]:
-    """Path -> sentence for what was typed into a field and is not even YAML."""
-    found: dict[str, str] = st.session_state[TYPED]
-    return found
+JOB = JobText(page="plan", fields=FIELDS, widgets="plan")
+"""The job that is planned."""
 
 
 def own_run() -> str | None:
     """The run whose job it is, None for another source."""
-    kind, _, name = source().key.partition(":")
+    kind, _, name = JOB.source().key.partition(":")
     return name if kind == "run" else None
 
 
 def prepare(runs: Sequence[RunRow]) -> None:
     """Load what the URL names; without a wish what was planned last, else the run looked at last, else a preset."""
     wanted = _asked(runs)
-    current: Source | None = st.session_state.get(SOURCE)
-    if wanted is not None and (current is None or current.key != wanted.key):
-        load(wanted)
-    elif current is None:
-        load(_first(runs))
-    elif EDITOR not in st.session_state:
-        replace_text(text())
+    if not JOB.show(wanted):
+        load(wanted or _first(runs))
 
 
 def load(wanted: Source) -> None:
     """Plan another job."""
-    st.session_state[SOURCE] = wanted
     st.session_state[TIMES] = None
     st.session_state.pop(TIMES_PICKER, None)
-    replace_text(wanted.text)
-
-
-def replace_text(new: str) -> None:
-    """Another text, shown by the fields and the editor alike."""
-    st.session_state[TEXT] = st.session_state[EDITOR] = new
-    st.session_state[TYPED] = {}
-    document = job_form.read_document(new)
-    if document is not None:
-        for path in FIELDS:
-            shown = job_form.field_text(document, path)
-            choices = job_form.FIELDS[path].choices
-            st.session_state[widget_key(path)] = (shown or job_form.default_text(path)) if choices else shown
-
-
-def widget_key(path: str) -> str:
-    """Key of a field's widget."""
-    return f"plan_{path.replace('.', '_')}"
+    JOB.load(wanted)
 
 
 def field_changed(path: str) -> None:
     """A field changed the text; another number of devices leaves their split to the planner,
     and an arm without pools has none."""
-    typed = str(st.session_state[widget_key(path)] or "")
-    try:
-        new = job_form.set_field(text(), path, typed)
-        if path == "devices.count" or (path == "schedule.arm" and typed == "colocated"):
-            new = job_form.set_field(new, "devices.partition", "")
-    except JobError as error:
-        typed_problems()[path] = next(iter(error.problems.values()))
-        return
-    typed_problems().pop(path, None)
-    st.session_state[TEXT] = st.session_state[EDITOR] = new
-
-
-def editor_changed() -> None:
-    """The editor changed the text."""
-    replace_text(st.session_state[EDITOR])
+    typed = JOB.set_from_field(path)
+    if typed is not None and (path == "devices.count" or (path == "schedule.arm" and typed == "colocated")):
+        JOB.set_path("devices.partition", "")
 
 
 def picked(runs: Sequence[RunRow]) -> None:
@@ -177,4 +131,17 @@ def _first(runs: Sequence[RunRow]) -> Source:
 
 def _of_run(runs: Sequence[RunRow], run_id: str) -> Source | None:
     run = next((run for run in runs if run.run_id == run_id), None)
-    return None if run is None else Source(key=f"run:{run_id}", text=run.job, base_dir=run.base_dir)
+    return None if run is None else Source(key=f"run:{run_id}", text=governed(run), base_dir=run.base_dir)
+
+
+def governed(run: RunRow) -> str:
+    """The run's job with what operators changed, as it is in force now or was at the run's end: what is planned on. As
+    it was stored where it cannot be read."""
+    job = job_of(run.job)
+    if run.settings is None or job is None:
+        return run.job
+    began, text = settings_of(job), run.job
+    for name, value in run.settings.items():
+        if name in PLACES and value != began[name]:
+            text = job_form.set_field(text, ".".join(PLACES[name]), json.dumps(value))
+    return text

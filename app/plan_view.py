@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import plan_rows
+from app import plan_grid, plan_rows
 from app.clock import count
 from app.figures.plan import SplitPoint, splits
 from app.glossary import help_of
@@ -135,7 +135,7 @@ def split_points(job: Job, planned: Planned) -> list[SplitPoint]:
 
 
 def splits_table(job: Job, planned: Planned) -> Candidate | None:
-    """The table; the split that was chosen in it, else the best one for the job's arm."""
+    """The table; the split that was chosen in it, else the proposed one."""
     found = plan_rows.shown(planned)
     config = st.column_config
     chosen = st.dataframe(
@@ -168,8 +168,7 @@ def splits_table(job: Job, planned: Planned) -> Candidate | None:
     rows = [i for i in chosen["selection"]["rows"] if i < len(found.all)]
     if rows:
         return found.all[rows[0]]
-    plan = planned.plan
-    return (plan.best_borrowing if planned.borrows else None) or plan.best
+    return plan_grid.proposed(job, planned)
 
 
 def times_key(chosen: Times | None) -> str:

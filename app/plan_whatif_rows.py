@@ -15,7 +15,7 @@ from app.modelled import pace_of
 from app.plan_played import Figures
 from app.plan_replay import AS_IS, Alternative, Past, error_of, expected
 from app.plan_rows import DASH
-from engine.config import Job
+from engine.config import Job, consume_told
 from planner.whatif import Band
 from storage.records import RunRow
 
@@ -115,7 +115,7 @@ def _cell(value: Any) -> Any:
     return f"{value:,.4g}" if isinstance(value, float) else value
 
 
-def notes(past: Past, known: Mapping[str, Figures]) -> list[str]:
+def notes(past: Past, known: Mapping[str, Figures], others: Sequence[Alternative] = ()) -> list[str]:
     """What a reader must know to believe the rows, markdown."""
     pace = pace_of(past.run)
     told = [f"Run **{literal(past.run.run_id)}**{pace.badge}"]
@@ -134,7 +134,10 @@ def notes(past: Past, known: Mapping[str, Figures]) -> list[str]:
     )
     if past.run.config_version:
         told.append(
-            "Its settings were changed while it ran. The replay keeps those that it began with, so that a part of the "
+            "Its settings were changed while it ran. The replay has those in force at its end, so that a part of the "
             "model’s error is that change."
         )
+    for arm in dict.fromkeys(each.arm for each in others):
+        if taken := consume_told(past.job, arm):
+            told.append(literal(f"With {arm} {taken}."))
     return told

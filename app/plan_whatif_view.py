@@ -124,8 +124,9 @@ def _choose_run(able: Sequence[RunRow], known: int, own: str | None) -> RunRow:
 def _form(run: RunRow, partitions: Sequence[str]) -> None:
     """Which settings are tried, every combination of them."""
     one, two, three = st.columns(3, gap="small")
-    own_staleness = f"{run.staleness or 0.0:g}"
-    arms = one.multiselect("Arms", ARMS, default=[run.arm] if run.arm in ARMS else [], key=f"plan_arms:{run.run_id}")
+    own = plan_replay.own_of(run)
+    own_staleness = f"{own.staleness:g}"
+    arms = one.multiselect("Arms", ARMS, default=[own.arm], key=f"plan_arms:{run.run_id}")
     splits = two.multiselect(
         "Partitions, rollout:train",
         partitions,
@@ -140,7 +141,6 @@ def _form(run: RunRow, partitions: Sequence[str]) -> None:
         key=f"plan_stalenesses:{run.run_id}",
     )
     staleness, problem = plan_whatif_rows.staleness_of(typed, MAX_STALENESS)
-    own = plan_replay.own_of(run)
     others = plan_replay.alternatives(own, arms, splits, staleness)
     if not problem and len(others) > plan_replay.MOST_ALTERNATIVES:
         problem = (
@@ -207,7 +207,7 @@ def _told(asked: Asked) -> None:
     past, pace = asked.past, pace_of(asked.past.run)
     known = plan_played.known_of(asked.todo)
     rows = plan_whatif_rows.rows(past, asked.others, known, asked.refused)
-    error, *others = plan_whatif_rows.notes(past, known)
+    error, *others = plan_whatif_rows.notes(past, known, asked.others)
     st.markdown(error, help=helps_of("plan_measured", "plan_model_error"))
     st.caption(" ".join(others))
     drawn = plan_whatif_rows.drawn(past, asked.others, known)

@@ -5,16 +5,18 @@ Changes that were sent together are measured together, and a pause between two s
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.apart import APART, Busy, Tell, TooLong
 from app.clock import count
 from app.modelled import REAL, Pace
 from app.palette import CAUSE_LABELS
 from engine.config.whatif import INTERRUPTIONS, changes_settings, step_times
 from planner.effects import Change, Effect, effect, windows
-from planner.whatif import Band, Prediction
+from planner.whatif import Band, Lately, Prediction, Work, predict
 from storage.records import Command, RunRow, StepRow
 
 TOGETHER_S = 2.0
@@ -23,8 +25,31 @@ TOGETHER_S = 2.0
 CAUSES_TOLD, LEAST_MOVED = 2, 0.005
 """Causes of idle time that an effect names: those that moved most, and by half a percentage point."""
 
+LONGEST_S, WAIT_S, LOOK_S = 60.0, 20.0, 0.1
+"""Seconds that the simulated runs of a review may take, that another reader's may hold them up before, and between two
+looks whether they are over."""
+
 Shares = Mapping[str, float]
 """Cause of idle time -> share of device time."""
+
+
+def _predict(tell: Tell, work: Work, before: Mapping[str, Any], after: Mapping[str, Any], now: Lately) -> Prediction:
+    return predict(work, before, after, now)
+
+
+def predict_apart(work: Work, before: Mapping[str, Any], after: Mapping[str, Any], now: Lately) -> Prediction:
+    """`planner.whatif.predict` in the process for long computations; why there is no prediction where that takes too
+    long, or works for another reader."""
+    until = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return APART.run(_predict, LONGEST_S, lambda _: None, work, before, after, now)
+        except Busy as error:
+            if time.monotonic() > until:
+                return Prediction(why_not=f"{error}, for more than {WAIT_S:g} s: review again", now=now)
+            time.sleep(LOOK_S)
+        except TooLong as error:
+            return Prediction(why_not=f"{error} to play the run with and without the change", now=now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

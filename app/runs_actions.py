@@ -48,7 +48,7 @@ def bar(chosen: Sequence[Listed], known_tags: Sequence[str]) -> None:
     with right:
         if len(chosen) == 1:
             runs_marks.note_box(chosen[0], allowed=allowed)
-    runs_marks.problem_line()
+    runs_marks.problem_line(chosen)
     _deleting(chosen)
 
 
@@ -120,6 +120,13 @@ def _deleting(chosen: Sequence[Listed]) -> None:
         else:
             word = COMMAND_STATUS[command.state].word
             st.warning(f"Delete of {told} was {word}. {literal(command.answer or '')}", icon=icon)
+
+
+def gone_by_delete(run_ids: Sequence[str]) -> dict[str, Command]:
+    """Those of the runs that are not there any more because somebody deleted them: run id -> the command."""
+    last = _deletes() if run_ids else {}
+    # its row is the last that goes, so that an accepted one of a run that is gone is done
+    return {i: last[i] for i in run_ids if i in last and last[i].state in ("accepted", "applied")}
 
 
 def _deletes() -> dict[str, Command]:

@@ -19,7 +19,8 @@ MAX_TAG_CHARS = 40
 MAX_NOTE_CHARS = 4000
 """A page of text."""
 
-_PROBLEM = "_runs_marks_problem"
+_PROBLEM, _REFUSED = "_runs_marks_problem", "_runs_marks_refused"
+"""What was not written last, with the runs that it was for; and how often tags were refused in this session."""
 
 
 def checked(tag: str) -> str:
@@ -51,8 +52,8 @@ def tags_of(runs: Sequence[Listed]) -> tuple[str, ...]:
 def tags_box(runs: Sequence[Listed], known: Sequence[str], *, allowed: bool) -> None:
     """Tags of one run, or those that several have in common: typing a new one adds it, taking one out removes it."""
     ids, common = [each.run.run_id for each in runs], tags_of(runs)
-    # another field whenever the tags are others, or it would go on showing what this session chose
-    key = f"run_tags:{hash((tuple(ids), common))}"
+    # another field whenever the tags are others or some were refused, or it would go on showing what this session chose
+    key = f"run_tags:{hash((tuple(ids), common, st.session_state.get(_REFUSED, 0)))}"
     st.multiselect(
         "Tags" if len(runs) == 1 else "Tags of all of them",
         list(dict.fromkeys((*common, *known))),
@@ -68,11 +69,9 @@ def tags_box(runs: Sequence[Listed], known: Sequence[str], *, allowed: bool) -> 
 
 def _tags_changed(key: str, ids: Sequence[str], before: Sequence[str]) -> None:
     now = [str(tag) for tag in st.session_state[key]]
-    _told(
-        lambda: change_tags(
-            ids, add=[tag for tag in now if tag not in before], remove=[tag for tag in before if tag not in now]
-        )
-    )
+    added, taken = [tag for tag in now if tag not in before], [tag for tag in before if tag not in now]
+    if not _told(ids, lambda: change_tags(ids, add=added, remove=taken)):
+        st.session_state[_REFUSED] = st.session_state.get(_REFUSED, 0) + 1
 
 
 def note_box(listed: Listed, *, allowed: bool) -> None:
@@ -94,20 +93,26 @@ def note_box(listed: Listed, *, allowed: bool) -> None:
 
 def _note_changed(key: str, run_id: str) -> None:
     text = str(st.session_state[key])
-    _told(lambda: write_note(run_id, text))
+    # what was typed stays in the field when it was not written: it may be a page
+    _told([run_id], lambda: write_note(run_id, text))
 
 
-def _told(write: Callable[[], None]) -> None:
-    """Do it, and keep what went wrong for `problem_line`: a callback draws nothing."""
+def _told(ids: Sequence[str], write: Callable[[], None]) -> bool:
+    """Do it, and keep what went wrong for `problem_line`: a callback draws nothing. Whether it was written."""
     try:
         write()
     except (NotAllowed, StorageError, ValueError) as error:
-        st.session_state[_PROBLEM] = str(error)
+        st.session_state[_PROBLEM] = (tuple(ids), str(error))
+        return False
+    st.session_state.pop(_PROBLEM, None)
+    return True
+
+
+def problem_line(runs: Sequence[Listed]) -> None:
+    """Why the last change of a tag or note of these runs was not written, until one is or others are chosen: the page
+    draws itself again within seconds."""
+    ids, problem = st.session_state.get(_PROBLEM, ((), ""))
+    if problem and ids == tuple(each.run.run_id for each in runs):
+        st.error(f"Not saved: {literal(problem)}", icon=symbol("error"))
     else:
         st.session_state.pop(_PROBLEM, None)
-
-
-def problem_line() -> None:
-    """Why the last change of a tag or note was not written."""
-    if problem := st.session_state.pop(_PROBLEM, None):
-        st.error(f"Not saved: {literal(problem)}", icon=symbol("error"))

@@ -16,6 +16,7 @@ from app import compare_view, header, runs_actions, runs_bench, runs_url, sessio
 from app.compare_rows import named
 from app.export_view import import_bundle
 from app.glossary import help_of
+from app.key_figures import DASH
 from app.live_page import every
 from app.markup import literal
 from app.modelled import EMULATED, LEARNS_NOTHING, is_emulated, pace_of
@@ -53,6 +54,8 @@ FILTERS = ("q", "state", "kind", "arm", "tag", "comparison")
 """Keys of the widgets, and names in the address."""
 
 _LISTING, _GENERATION, _WROTE = "_runs_listing", "_runs_generation", "_runs_wrote"
+_DELETED = "_runs_deleted"
+"""Runs that were chosen and are deleted, and which others stayed chosen."""
 
 
 def filters(found: Offers, everything: int) -> Wanted:
@@ -144,7 +147,7 @@ def runs_table(shown: Sequence[Listed], chosen: runs_url.Chosen) -> None:
             selection_mode="multi-row",
             selection_default={"selection": {"rows": [i for i, run_id in enumerate(ids) if run_id in chosen.ids]}},
             key=key,
-            placeholder="–",
+            placeholder=DASH,
             height="content" if len(shown) <= FULL_TABLE else TABLE_PX,
             column_config={
                 "run": st.column_config.TextColumn(pinned=True, width="medium"),
@@ -198,6 +201,11 @@ def chosen_runs(listing: Listing, shown: Sequence[Listed], chosen: runs_url.Chos
     """The chosen runs that are there, the baseline first; says which are not, and which the filters hide."""
     by_id = {each.run.run_id: each for each in listing.runs}
     gone = [run_id for run_id in chosen.ids if run_id not in by_id]
+    if deleted := runs_actions.gone_by_delete(gone):
+        left = chosen.without(list(deleted))
+        st.session_state[_DELETED] = (left.ids, deleted)
+        runs_url.write(left)
+        st.rerun()
     if gone:
         with st.container(key="runs_gone"):
             named_ids = ", ".join(literal(run_id) for run_id in gone[: states.LISTED_RUNS])
@@ -214,6 +222,24 @@ def chosen_runs(listing: Listing, shown: Sequence[Listed], chosen: runs_url.Chos
     if hidden := sum(each.run.run_id not in visible for each in found):
         st.caption(f"{hidden} of the {len(found)} chosen runs hidden by the filters.")
     return found
+
+
+def told_deleted(chosen: runs_url.Chosen) -> None:
+    """That chosen runs are deleted, until something else is chosen: they are in no table any more."""
+    left, deleted = st.session_state.get(_DELETED, ((), {}))
+    if not deleted:
+        return
+    if chosen.ids != left:
+        del st.session_state[_DELETED]
+        return
+    by = " and ".join(sorted({literal(command.who) for command in deleted.values()}))
+    ids = list(map(literal, deleted))
+    more = f" and {len(ids) - states.LISTED_RUNS} more" if len(ids) > states.LISTED_RUNS else ""
+    st.success(
+        f"**Deleted by {by}** · {', '.join(ids[: states.LISTED_RUNS])}{more}, with telemetry, checkpoints, tags and "
+        "notes.",
+        icon=symbol("delete"),
+    )
 
 
 def lost(shown: Sequence[Listed]) -> None:
@@ -257,8 +283,10 @@ def stamp() -> object:
 def read(drawn: object) -> tuple[Listing | None, StorageError | None]:
     """Every run, or the last good list and why it is not newer. drawn: while it is the same, only tags and notes can be
     others."""
-    kept: tuple[object, Listing] | None = st.session_state.get(_LISTING)
     data = session.data_dir()
+    kept: tuple[object, Listing] | None = st.session_state.get(_LISTING)
+    if (others := shared().listing) is not None and others[0] == (data.root, drawn):
+        kept = others
     try:
         if kept is not None and kept[0] == (data.root, drawn) and not kept[1].waiting:
             listing = with_marks(kept[1], data)
@@ -266,7 +294,7 @@ def read(drawn: object) -> tuple[Listing | None, StorageError | None]:
             listing = read_listing(data, shared(), session.now())
     except StorageError as error:
         return kept[1] if kept else None, error
-    st.session_state[_LISTING] = ((data.root, drawn), listing)
+    st.session_state[_LISTING] = shared().listing = ((data.root, drawn), listing)
     return listing, None
 
 
@@ -301,6 +329,7 @@ def page() -> None:
     else:
         st.info("No run is like that. Clear a filter, or search for less.", icon=symbol("search_off"))
     selected = chosen_runs(listing, shown, chosen)
+    told_deleted(chosen)
     with st.container(border=True, key="run_actions"):
         if selected:
             runs_actions.bar(selected, found.tags)

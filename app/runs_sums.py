@@ -44,6 +44,8 @@ class Kept:
     def __init__(self) -> None:
         self._figures: OrderedDict[tuple[str, str], tuple[Stamp, Figures]] = OrderedDict()
         self._lock = threading.Lock()
+        self.listing: tuple[object, Listing] | None = None
+        """The newest list that any tab has read, and what it was read of: another tab does not read it anew."""
 
     def get(self, folder: str, run_id: str, stamp: Stamp) -> Figures | None:
         """The figures of a run that has not moved on since."""

@@ -11,6 +11,7 @@ import streamlit as st
 
 from app.clock import PageClock, duration
 from app.glossary import help_of, helps_of
+from app.key_figures import DASH
 from app.markup import literal
 from app.status import symbol
 from storage.filters import SORTS, GroupFilter
@@ -40,6 +41,7 @@ def samples(reader: TelemetryReader, run: RunRow, clock: PageClock) -> None:
             on_select="rerun",
             selection_mode="single-row",
             key="samples_table",
+            placeholder=DASH,
             column_config={
                 "reward": st.column_config.ProgressColumn(min_value=0, max_value=1, format="%.2f", width="small"),
                 "prompt": st.column_config.TextColumn(width="medium"),

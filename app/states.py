@@ -121,13 +121,15 @@ def telemetry_late(age_s: float, engine: EngineRow | None) -> None:
     )
 
 
-def no_spans(run: RunRow) -> None:
-    """A run without device time yet."""
+def why_no_spans(run: RunRow) -> str:
+    """Of a run without device time yet."""
     waiting = {
         "queued": "It waits for devices that another run holds, or for the engine.",
         "starting": "Its workers are starting; the timeline begins with their first span.",
     }
-    st.info(
-        f"**No device time yet** · {waiting.get(run.state, 'No worker of this run has reported.')}",
-        icon=symbol("hourglass_empty"),
-    )
+    return waiting.get(run.state, "No worker of this run has reported.")
+
+
+def no_spans(run: RunRow) -> None:
+    """In place of the timeline of such a run."""
+    st.info(f"**No device time yet** · {why_no_spans(run)}", icon=symbol("hourglass_empty"))

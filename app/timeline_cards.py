@@ -22,8 +22,8 @@ from app.timeline_controls import chart_key, put
 from app.timeline_frame import Scene
 from app.timeline_link import copy_window
 from app.timeline_rows import coarser
-from app.timeline_url import Block, View
-from app.timeline_view import heatmap_chart, period, timeline_chart
+from app.timeline_url import SHORTEST_S, Block, View
+from app.timeline_view import heatmap_bin_s, heatmap_chart, period, timeline_chart
 from storage.database import StorageError
 from storage.reader import TelemetryReader
 
@@ -154,4 +154,26 @@ def heatmap_card(scene: Scene, commands: History) -> None:
         f"{scene.pace.badge}",
         help=help_of("row_idle_share"),
     )
-    live_chart(kept_chart(key, kept, lambda: heatmap_chart(scene, commands, clock)[0]), key=key)
+    click = live_chart(kept_chart(key, kept, lambda: heatmap_chart(scene, commands, clock)), key=key).click
+    picked = cell_clicked(scene, click, heatmap_bin_s(scene)) if click else None
+    if picked is not None:
+        put(scene.run.run_id, picked, moved=True)
+        st.rerun()
+
+
+def cell_clicked(scene: Scene, click: dict[str, Any], bin_s: float) -> View | None:
+    """The view of the cell of the heatmap that was clicked on, with as much of the run on either side; None for a place
+    that is none. bin_s: length of a cell, seconds."""
+    y = click.get("y")
+    if click.get("curve") != 0 or not isinstance(y, int | float) or not 0 <= round(y) < len(scene.rows):
+        return None
+    try:
+        at = session.page_clock().from_axis(click.get("x"))
+    except ValueError:
+        return None
+    begin = at // bin_s * bin_s
+    low, high = max(begin - bin_s, scene.begin), min(begin + 2 * bin_s, scene.end)
+    if high - low < SHORTEST_S:
+        return None
+    block = Block(row=scene.rows[round(y)].key, at=round(begin + bin_s / 2, 3))
+    return replace(scene.view.showing(low, high), block=block, lease=None)

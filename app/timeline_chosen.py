@@ -36,6 +36,10 @@ STYLE = """
 .st-key-where_worst [data-testid="stVerticalBlock"] { gap: .2rem; }
 .st-key-where_worst { gap: .35rem; }
 .st-key-where_worst button { min-height: 1.9rem; padding: .05rem .7rem; }
+.worst-row { display: grid; grid-template-columns: 1.6fr 2.2fr 2fr 1.4fr 1.8fr; grid-auto-columns: 1.4fr;
+  grid-auto-flow: column; gap: .8rem; align-items: center; }
+.worst-row span { overflow-wrap: anywhere; }
+.worst-head { font-size: .82rem; opacity: .85; }
 .cause-dot { display: inline-block; width: .7rem; height: .7rem; border-radius: 50%; margin-right: .45rem;
   box-shadow: 0 0 0 1px rgba(128,132,142,.55); vertical-align: -.05rem; }
 """
@@ -120,6 +124,7 @@ def _others(chosen: Chosen, pace: Pace) -> None:
         hide_index=True,
         height="content" if len(chosen.others) <= 10 else 380,
         key="timeline_members",
+        placeholder=DASH,
     )  # fmt: skip
     if more > 0:
         st.caption(f"The first {MOST_MEMBERS} of {len(chosen.devices)} devices; open the rows to see all.")
@@ -198,6 +203,7 @@ def _groups(chosen: Chosen, pace: Pace, clock: PageClock) -> None:
         height="content" if len(chosen.groups) <= 8 else 300,
         column_config={"prompt": st.column_config.TextColumn(width="large")},
         key="timeline_groups",
+        placeholder=DASH,
     )
     if len(chosen.groups) == MOST_GROUPS:
         st.caption(f"At most {MOST_GROUPS} are listed.")

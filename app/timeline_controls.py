@@ -90,8 +90,8 @@ def controls(
             )
         with st.container(horizontal=True, gap="small", vertical_alignment="bottom", width="content"):
             for direction, label, icon in ((-1, "Earlier", "chevron_left"), (1, "Later", "chevron_right")):
-                at_end = direction > 0 and (view.exact is None or window[1] >= whole[1])
-                at_begin = direction < 0 and (view.shows_all or window[0] <= whole[0])
+                at_end = direction > 0 and (view.exact is None or window[1] > whole[1] - SHORTEST_S)
+                at_begin = direction < 0 and (view.shows_all or window[0] < whole[0] + SHORTEST_S)
                 st.button(
                     label,
                     icon=symbol(icon),
@@ -167,6 +167,8 @@ def _shifted(run_id: str, direction: int, default_window: str, whole: tuple[floa
     view, _ = of_url(default_window)
     low, high = view.bounds(*whole)
     by = direction * SHIFT * (high - low)
+    # no further than the run goes
+    by = min(by, whole[1] - high) if direction > 0 else max(by, whole[0] - low)
     put(run_id, view.showing(low + by, high + by), moved=True)
 
 

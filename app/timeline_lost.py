@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 
 import streamlit as st
 
@@ -32,6 +33,9 @@ ROOM = 1.0
 
 LEAST_ROOM_S = 1.0
 """The same at least, seconds: what led to a short bubble lies before it."""
+
+ROW_WIDTHS = (9, 1.1)
+"""Of the texts of a bubble and of its button."""
 
 
 def lost_card(
@@ -107,8 +111,8 @@ def _structure(scene: Scene, commands: History, whole: bool, window: tuple[float
 def _parts(found: Structure, known_s: float, price: Price | None, unit: str) -> None:
     with st.container(key="timeline_structure", gap="small"):
         for name, share, told in (
-            ("structural_bubble", found.structural, "another split would have saved it"),
-            ("residual_bubble", found.residual, "left after the best split"),
+            ("structural_bubble", found.structural, "the pools' speeds do not match at this split"),
+            ("residual_bubble", found.residual, "tails, drift and waits beyond that"),
         ):
             title = name.removesuffix("_bubble")
             if share is None:
@@ -150,35 +154,34 @@ def worst_card(scene: Scene, worst: Worst, price: Price | None, clock: PageClock
         if worst.gone is None:
             st.caption("No device waited here.")
         return
-    widths = [1.6, 2.2, 2, 1.4, 1.8, *([] if price is None else [1.4]), 1.1]
     heads = ["device", "cause", "from", f"length{pace.unit}", f"device time{pace.unit}"]
     heads += [] if price is None else ["money"]
-    for column, head in zip(st.columns(widths, gap="small"), heads, strict=False):
-        column.markdown(f":small[{head}]")
+    st.columns(ROW_WIDTHS, gap="small")[0].html(cells_html(heads, head=True))
     for number, bubble in enumerate(worst.bubbles[:SHOWN]):
-        _bubble(number, bubble, widths, scene, worst, price, clock)
+        _bubble(number, bubble, scene, worst, price, clock)
 
 
-def _bubble(
-    number: int,
-    bubble: Bubble,
-    widths: list[float],
-    scene: Scene,
-    worst: Worst,
-    price: Price | None,
-    clock: PageClock,
-) -> None:
+def cells_html(texts: Sequence[str], *, head: bool = False, colour: str = "") -> str:
+    """The texts of a row side by side: one element, for a page of elements by the hundred opens late. colour: of the
+    dot before the second text."""
+    dot = f'<i class="cause-dot" style="background:{colour}"></i>'
+    shown = [f"<span>{dot if colour and index == 1 else ''}{escape(text)}</span>" for index, text in enumerate(texts)]
+    return f'<div class="worst-row{" worst-head" if head else ""}">{"".join(shown)}</div>'
+
+
+def _bubble(number: int, bubble: Bubble, scene: Scene, worst: Worst, price: Price | None, clock: PageClock) -> None:
     pace, cause = scene.pace, CAUSE_LABELS[bubble.cause]
-    dot = f'<span class="cause-dot" style="background:{CAUSE_COLOURS[bubble.cause]}"></span>{cause}'
-    columns = iter(st.columns(widths, gap="small", vertical_alignment="center"))
-    next(columns).markdown(_devices(bubble))
-    next(columns).html(dot)
-    next(columns).markdown(clock.time(bubble.t0))
-    next(columns).markdown(duration(pace.seconds(bubble.t1 - bubble.t0)))
-    next(columns).markdown(device_time(pace.seconds(bubble.device_s)))
-    if price is not None:
-        next(columns).markdown(price.told(pace.seconds(bubble.device_s)).replace("$", "\\$"))
-    next(columns).button(
+    texts = [
+        _devices(bubble),
+        cause,
+        clock.time(bubble.t0),
+        duration(pace.seconds(bubble.t1 - bubble.t0)),
+        device_time(pace.seconds(bubble.device_s)),
+        *([] if price is None else [price.told(pace.seconds(bubble.device_s))]),
+    ]
+    cells, action = st.columns(ROW_WIDTHS, gap="small", vertical_alignment="center")
+    cells.html(cells_html(texts, colour=CAUSE_COLOURS[bubble.cause]))
+    action.button(
         "Show",
         key=f"timeline_worst:{number}",
         help=f"Device {device_list(bubble.devices)}, {cause}: this time in the timeline, and the decisions around it.",

@@ -16,6 +16,7 @@ import streamlit as st
 from app import control_view, detail, header, session, states, timeline_chosen, timeline_lost
 from app.command_words import History
 from app.key_figures import seconds_left
+from app.ledger_view import distrusted
 from app.live_page import chosen, every, without_run
 from app.markup import literal
 from app.modelled import pace_of
@@ -94,6 +95,7 @@ def head_part(run_id: str, drawn_state: str) -> None:
             states.engine_silent(engine, scene.as_of, now, session.page_clock(), session.data_dir().root)
         elif state == "running" and scene.as_of is not None and scene.read_at - scene.as_of > LATE_S:
             states.telemetry_late(scene.read_at - scene.as_of, engine)
+        distrusted(run)
 
 
 def main_part(run_id: str, default: str) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from app.detail import MAX_DEVICE_ROWS, MAX_GROUP_ROWS, Row, chart_rows
+from app.figures.rows import AXIS_CHARACTERS, cut
 from storage.records import DeviceRow
 
 ROLE_NAMES = {"rollout": "RollPool", "train": "TrainPool"}
 """Home pool -> what a row of all its devices is called."""
 
 NO_POOL = "no pool"
-
-AXIS_CHARACTERS = 19
-"""Room in the margin left of the rows."""
 
 
 def timeline_rows(
@@ -24,10 +21,7 @@ def timeline_rows(
     key of a group whose devices are shown instead; one that is not there opens nothing."""
     inside = opened and members(devices, opened)
     if inside or by == "device":
-        return [
-            row if row.tick else replace(row, tick=_cut(row.label))
-            for row in chart_rows(inside or devices, emulated=emulated)
-        ]
+        return chart_rows(inside or devices, emulated=emulated)
     ordered = sorted(devices, key=lambda d: ({"rollout": 0, "train": 1}.get(d.pool or "", 2), d.device))
     if by == "node":
         rows = _groups(ordered, "node", [(d.node, d.node) for d in ordered])
@@ -65,16 +59,7 @@ def _groups(devices: Sequence[DeviceRow], kind: str, names: Sequence[tuple[str, 
             label=f"{shown} ({len(indices)} device{'' if len(indices) == 1 else 's'})",
             devices=tuple(indices),
             key=f"{kind}:{name}",
-            tick=f"{_cut(shown, AXIS_CHARACTERS - len(str(len(indices))) - 3)} ({len(indices)})",
+            tick=f"{cut(shown, AXIS_CHARACTERS - len(str(len(indices))) - 3)} ({len(indices)})",
         )
         for name, (shown, indices) in found.items()
     ]
-
-
-def _cut(name: str, room: int = AXIS_CHARACTERS) -> str:
-    """For the axis; the whole name is in the hover text. What tells nodes apart is their end more often than their
-    beginning."""
-    if len(name) <= room:
-        return name
-    ahead = room // 2 - 2
-    return f"{name[:ahead]}…{name[ahead - room + 1 :]}"

@@ -65,6 +65,7 @@ def timeline_chart(scene: Scene, commands: History, chosen: Chosen | None, clock
         pace=pace,
         scheme=scene.scheme,
     )
+    figure.update_xaxes(**_ends(scene, plan, clock))
     for low, high, row in _outlined(scene, chosen):
         for colour, width in OUTLINES:
             figure.add_shape(
@@ -97,6 +98,14 @@ def timeline_chart(scene: Scene, commands: History, chosen: Chosen | None, clock
         viewport=True,
         clicks=True,
     )
+
+
+def _ends(scene: Scene, plan: detail.Plan, clock: PageClock) -> dict[str, object]:
+    """How far an axis of time can be dragged: there is nothing before a run and after it."""
+    return {
+        "minallowed": clock.axis(min(scene.begin, plan.t0)),
+        "maxallowed": clock.axis(max(scene.end, plan.t1)),
+    }
 
 
 def _outlined(scene: Scene, chosen: Chosen | None) -> list[tuple[float, float, int]]:
@@ -132,8 +141,8 @@ def _table(scene: Scene, clock: PageClock) -> dict[str, list[object]]:
     return {"columns": [over, *(label_of(COLUMNS[column]) for column in used)], "rows": rows}
 
 
-def heatmap_chart(scene: Scene, commands: History, clock: PageClock) -> tuple[Chart, float]:
-    """Exact idle share of each row over the window, and the length of a bin, seconds."""
+def heatmap_chart(scene: Scene, commands: History, clock: PageClock) -> Chart:
+    """Exact idle share of each row over the window."""
     known, plan = coarser(scene.known, scene.counted, HEATMAP_BINS)
     span = (clock.axis(plan.t0), clock.axis(plan.t1))
     marks = fewest_lanes(on_time(commands, clock, scene.pace), span=span, width_px=HEAT_PX)
@@ -141,7 +150,7 @@ def heatmap_chart(scene: Scene, commands: History, clock: PageClock) -> tuple[Ch
     for index, row in enumerate(scene.rows):
         mine = sums(known[index : index + 1])
         rows.append([row.label, _percent(idle_fraction(mine)), f"{sum(mine.values()):.1f} s"])
-    shown = chart(
+    return chart(
         bubble_heatmap(detail.idle_share(known, IDLE), scene.rows, plan, clock=clock, commands=marks),
         label=f"Idle share of {len(scene.rows)} {'emulated ' if scene.pace.emulated else ''}rows, "
         f"{period((plan.t0, plan.t1), clock)}, on average {_percent(idle_fraction(scene.lost))}",
@@ -149,13 +158,18 @@ def heatmap_chart(scene: Scene, commands: History, clock: PageClock) -> tuple[Ch
         as_of=scene.as_of if scene.as_of is not None else scene.end,
         frozen="" if scene.live else period((scene.counted.t0, scene.counted.t1), clock),
         scale=True,
-        note=scene.pace.wall_time,
+        clicks=True,
+        note=" · ".join(filter(None, ["click a cell to see it in the timeline", scene.pace.wall_time])),
         table={
             "columns": ["row", "idle", f"known {'wall ' if scene.pace.emulated else ''}time"],
             "rows": rows,
         },
     )
-    return shown, plan.bin_s
+
+
+def heatmap_bin_s(scene: Scene) -> float:
+    """Length of a cell of the heatmap, seconds."""
+    return coarser(scene.known, scene.counted, HEATMAP_BINS)[1].bin_s
 
 
 def lost_chart(

@@ -14,7 +14,7 @@ from typing import Any
 
 from app.command_words import change
 from app.run_job import job_of
-from engine.config import CHANGES, Job, Refused, changed, settings_of, with_settings
+from engine.config import CHANGES, Job, Refused, changed, consume_told, settings_of, with_settings
 from planner.policy.bound import Bound
 from storage.records import RunRow
 
@@ -150,7 +150,11 @@ def safe_point(kind: str, payload: Mapping[str, Any], job: Job, ahead_groups: in
                 "answer says what moving cost."
             )
         case _:
-            return "Governs the next decision; leases in a direction that is switched off end at once."
+            taken = consume_told(job, payload.get("arm", job.schedule.arm))
+            return (
+                "Governs the next decision; leases in a direction that is switched off end at once."
+                f"{f' With it {taken}.' if taken else ''}"
+            )
 
 
 def staleness_effect(now: float, wanted: float, prompts_per_step: int) -> str:

@@ -26,6 +26,10 @@ MAX_IDLE_CPU = 0.05
 MAX_OTHER_CPU = 0.10
 """CPU seconds outside the work thread over wall seconds: above, more than transport runs there."""
 
+CORE_TAKEN = "most likely other processes ran on its core"
+"""Why busy spans have too little CPU time: workers have a core each and run at a low priority, so that whatever else
+wants the core gets it."""
+
 MIN_WITNESS_S = 1.0
 """Seconds of busy or idle time below which the CPU witness is too coarse to be asked."""
 
@@ -152,7 +156,8 @@ def _problems(device: int, figures: dict[str, float], cpu_witness: bool) -> list
     low, high = CPU_OVER_BUSY
     if figures["busy_s"] >= MIN_WITNESS_S and not low <= figures["busy_cpu_s"] / figures["busy_s"] <= high:
         ratio = figures["busy_cpu_s"] / figures["busy_s"]
-        found.append(f"device {device}: CPU over busy seconds is {ratio:.2f}, expected {low} to {high}")
+        cause = CORE_TAKEN if ratio < low else "a span holds work of more than its own time"
+        found.append(f"device {device}: CPU over busy seconds is {ratio:.2f}, expected {low} to {high}; {cause}")
     if figures["idle_s"] >= MIN_WITNESS_S and figures["idle_cpu_s"] / figures["idle_s"] > MAX_IDLE_CPU:
         ratio = figures["idle_cpu_s"] / figures["idle_s"]
         found.append(f"device {device}: CPU over idle seconds is {ratio:.3f}, expected at most {MAX_IDLE_CPU}")

@@ -377,7 +377,8 @@ class Service:
         launching.remove_files(self._data.checkpoints(command.run_id))
         self._writer.delete_run(command.run_id)
         self._writer.flush(FLUSH_S)
-        self._mailbox.apply(command.id, f"Run {command.run_id} and its checkpoints are deleted.")
+        self._mailbox.forget_marks(command.run_id)
+        self._mailbox.apply(command.id, f"Run {command.run_id} is deleted, with its checkpoints, tags and note.")
 
     def _shut_down(self) -> None:
         """Leave true records first; the workers, who may be gone already, get what is left of the time."""

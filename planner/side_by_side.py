@@ -1,7 +1,7 @@
 """Runs beside each other: their key figures, each against a baseline. Pure arithmetic on result fields.
 
 The same figures for the page and the command line, from what a run's result says. A figure that is not known is None,
-and so is its ratio; a baseline of 0 has no ratio either.
+and so is its ratio; a baseline of 0 has no ratio either, nor have an emulated and a real run one to each other.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
+
+NOT_COMPARABLE = "emulated and real runs are not comparable: no difference is given between them"
+"""Said beside figures of both."""
 
 LAST_STEPS = 10
 """Steps behind the reward at the end: one step's is noise."""
@@ -42,17 +45,30 @@ class Row:
     """Which one."""
     values: tuple[float | None, ...]
     """In the order of the runs; the baseline is first."""
+    alike: tuple[bool, ...]
+    """Whether each run is comparable with the baseline, in the same order."""
 
     @property
     def ratios(self) -> tuple[float | None, ...]:
-        """Each over the baseline's; 1 for the baseline itself."""
-        return tuple(ratio(value, self.values[0]) for value in self.values)
+        """Each over the baseline's; 1 for the baseline itself, None for what is not comparable with it."""
+        return tuple(
+            ratio(value, self.values[0]) if alike else None
+            for value, alike in zip(self.values, self.alike, strict=True)
+        )
 
 
 def rows(results: Sequence[Result]) -> list[Row]:
     """Every figure that at least one run has. The first result is the baseline's."""
-    found = [Row(figure=figure, values=tuple(figure.of(result) for result in results)) for figure in FIGURES]
+    alike = comparable(results)
+    found = [Row(figure=f, values=tuple(f.of(result) for result in results), alike=alike) for f in FIGURES]
     return [row for row in found if any(value is not None for value in row.values)]
+
+
+def comparable(results: Sequence[Result]) -> tuple[bool, ...]:
+    """Whether each run may be judged against the first: what real devices took says nothing about a profile that was
+    played, nor the other way."""
+    played = [result.get("kind") == "emulated" for result in results]
+    return tuple(each == played[0] for each in played)
 
 
 def ratio(value: float | None, base: float | None) -> float | None:

@@ -105,6 +105,9 @@ class LeaseRow:
     """Seconds won, costs deducted: negative when it lost time. None while it cannot be told."""
     regret_s: float | None = None
     """Seconds lost against the better of lending and not lending; None while it cannot be told."""
+    foretold_gain_s: float | None = None
+    """Seconds won, costs deducted, by the work that the prediction is about, which is less than all of it where the
+    lease went on into further steps; None while it cannot be told, and for a lease of before it was kept."""
 
     def __post_init__(self) -> None:
         words.require("direction of a lease", self.direction, words.DIRECTIONS)
@@ -163,6 +166,14 @@ class LeaseVerdict:
     """Seconds won, costs deducted."""
     regret_s: float
     """Seconds lost against the better of lending and not lending."""
+    foretold_gain_s: float | None = None
+    """Seconds won by the work that the prediction is about; None for a lease of before it was kept."""
+
+    @property
+    def as_foretold_s(self) -> float:
+        """What the prediction is compared with: seconds won by the work that it is about, or by all of it where no more
+        is known."""
+        return self.measured_gain_s if self.foretold_gain_s is None else self.foretold_gain_s
 
     @property
     def predicted_s(self) -> float | None:

@@ -29,7 +29,7 @@ _GAINS = """
 
 _VERDICTS = (
     "SELECT lease, direction, granted_at, gain_s, cost_s, measured_gain_s,"
-    " coalesce(regret_s, max(0.0, -measured_gain_s)) FROM leases"
+    " coalesce(regret_s, max(0.0, -measured_gain_s)), foretold_gain_s FROM leases"
     " WHERE run_id = ? AND measured_gain_s IS NOT NULL ORDER BY granted_at, lease"
 )
 
@@ -80,6 +80,9 @@ def lease_verdicts(connection: sqlite3.Connection, run_id: str) -> list[LeaseVer
             cost_s=cost_s,
             measured_gain_s=measured_s,
             regret_s=regret_s,
+            foretold_gain_s=foretold_s,
         )
-        for lease, direction, at, gain_s, cost_s, measured_s, regret_s in connection.execute(_VERDICTS, [run_id])
+        for lease, direction, at, gain_s, cost_s, measured_s, regret_s, foretold_s in connection.execute(
+            _VERDICTS, [run_id]
+        )
     ]

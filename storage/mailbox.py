@@ -231,6 +231,12 @@ class Mailbox:
         with explained(self.path, DatabaseBroken), immediate(self._db.conn):
             self._db.execute("DELETE FROM tags WHERE run_id = ? AND tag = ?", [run_id, tag])
 
+    def forget_marks(self, run_id: str) -> None:
+        """Remove the tags and the note of a run that is deleted: another run of its name would show them."""
+        with explained(self.path, DatabaseBroken), immediate(self._db.conn):
+            for table in ("tags", "notes"):
+                self._db.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
+
     # Inside
 
     def _move(self, command_id: int, state: str, **values: Any) -> None:

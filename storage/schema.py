@@ -267,6 +267,12 @@ def m009_imports(db: Database) -> None:
     db.table("runs").add_column("imported_at", float)
 
 
+@TELEMETRY()
+def m010_foretold_gains(db: Database) -> None:
+    # A lease may go on over many steps; its prediction is about the first of them, and is judged by what was won there.
+    db.table("leases").add_column("foretold_gain_s", float)
+
+
 @CONTROL()
 def m001_commands_and_settings(db: Database) -> None:
     db.table("commands").create(

@@ -18,8 +18,11 @@ from app.price import Price
 from storage.words import IDLE_COLUMNS, USEFUL_COLUMNS
 
 ROW_HEIGHTS_PX = (8, 40)
-MAP_HEIGHT_PX = 220
+MAP_HEIGHT_PX = 320
 MARGINS = {"l": MARGIN_PX, "r": 8, "t": 8, "b": 36}
+
+MOST_GAPPED_CELLS = 8000
+"""Cells with room between them are painted one by one, the others as one small picture that the browser stretches."""
 
 ROWS_PX = 680
 """About the width of the rows on a screen, the colour bar left out: labels of commands are kept apart by it."""
@@ -34,6 +37,9 @@ OVERHEAD_COLOUR = "#9AA1AF"
 CAUSE_LINE = "rgba(128,132,142,0.6)"
 """Outline of bars, so that the palest and the darkest are seen on either page."""
 
+MIN_BARS_PX = 16
+"""Bars of a narrow chart may be this short: their names and figures come first."""
+
 MAX_CAUSES = 10
 """Rows of the chart; the rest is below a pixel."""
 
@@ -46,6 +52,7 @@ def bubble_heatmap(
 ) -> go.Figure:
     """share: float [rows, bins], 0 to 1, NaN where nothing is known (left blank, never drawn as idle)."""
     row_px = _row_height(len(rows))
+    gaps = len(rows) * plan.bins <= MOST_GAPPED_CELLS
     commands, names = commands or CommandMarks(), pool_names(rows)
     rows_px = max(len(rows) * row_px, 90)
     crossing = drawn(
@@ -63,8 +70,8 @@ def bubble_heatmap(
             zmax=1,
             colorscale=_scale(palette.HEAT_LIGHT),
             meta={"dark": {"colorscale": _scale(palette.HEAT_DARK)}, "rows": [row.label for row in rows]},
-            xgap=1 if plan.bins <= 200 else 0,
-            ygap=gap_px(row_px),
+            xgap=1 if gaps and plan.bins <= 200 else 0,
+            ygap=gap_px(row_px) if gaps else 0,
             hoverongaps=False,
             hovertemplate=f"%{{text}}<br>%{{x|{hover_format(plan.bin_s)}}}<br><b>idle %{{z:.0%}}</b><extra></extra>",
             colorbar={
@@ -154,45 +161,13 @@ def causes(seconds: Mapping[str, float], pace: Pace = REAL, price: Price | None 
     )
     figure.update_layout(
         height=max(120, 34 * len(items) + 24),
+        minreducedwidth=MIN_BARS_PX,
         margin={"l": 8, "r": 84 if price is None else 12 + 6 * max(map(len, texts), default=12), "t": 4, "b": 8},
         bargap=0.35,
         showlegend=False,
         dragmode=False,
         uirevision="causes",
         xaxis={"visible": False, "range": [0, max(shares, default=1.0)], "fixedrange": True},
-        yaxis={"autorange": "reversed", "automargin": True, "showgrid": False, "fixedrange": True, "ticksuffix": "  "},
-    )
-    return figure
-
-
-def causes_by_run(runs: Sequence[tuple[str, Mapping[str, float]]]) -> go.Figure:
-    """Stacked bars, a run each: idle time by cause, in share of the run's device time. (run id, column -> seconds)."""
-    names = [name for name, _ in runs]
-    figure = go.Figure()
-    for column in IDLE_COLUMNS:
-        cause = column.removeprefix("idle_")
-        shares = [sums.get(column, 0.0) / (sum(sums.values()) or 1.0) for _, sums in runs]
-        if max(shares, default=0.0) >= MIN_CAUSE_SHARE:
-            figure.add_trace(
-                go.Bar(
-                    orientation="h",
-                    y=names,
-                    x=shares,
-                    name=palette.CAUSE_LABELS[cause],
-                    marker={"color": palette.CAUSE_COLOURS[cause], "line": {"width": 1, "color": CAUSE_LINE}},
-                    hovertemplate="%{y}<br>%{fullData.name} %{x:.1%}<extra></extra>",
-                )
-            )
-    figure.update_layout(
-        height=len(runs) * 34 + 56,
-        barmode="stack",
-        bargap=0.4,
-        margin={"l": 8, "r": 16, "t": 4, "b": 40},
-        showlegend=False,
-        dragmode=False,
-        uirevision="causes_by_run",
-        meta={"legend": [{"name": trace.name, "colour": trace.marker.color, "shape": "box"} for trace in figure.data]},
-        xaxis={"tickformat": ".0%", "rangemode": "tozero", "fixedrange": True, "zeroline": False},
         yaxis={"autorange": "reversed", "automargin": True, "showgrid": False, "fixedrange": True, "ticksuffix": "  "},
     )
     return figure

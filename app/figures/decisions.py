@@ -89,10 +89,10 @@ def drawn(verdicts: Sequence[LeaseVerdict]) -> list[LeaseVerdict]:
 
 
 def predicted_and_measured(verdicts: Sequence[LeaseVerdict], *, pace: Pace = REAL) -> go.Figure:
-    """One mark a lease: above the diagonal it won more than was predicted, below the zero line it lost time. Costs and
-    gains are modelled already."""
+    """One mark a lease: above the diagonal it won more than was predicted, below the zero line it lost time; measured
+    by the work that the prediction is about. Costs and gains are modelled already."""
     shown = drawn(verdicts)
-    low, high = _range([x for v in shown for x in (v.predicted_s or 0.0, v.measured_gain_s)])
+    low, high = _range([x for v in shown for x in (v.predicted_s or 0.0, v.as_foretold_s)])
     data: list[dict[str, Any]] = [
         {
             "type": "scatter", "mode": "lines", "x": [low, high], "y": [low, high], "hoverinfo": "skip",
@@ -109,7 +109,7 @@ def predicted_and_measured(verdicts: Sequence[LeaseVerdict], *, pace: Pace = REA
         "uirevision": "predicted",
         "meta": {"legend": [*_legend(shown), {"name": "as predicted", "colour": LINE, "shape": "box"}]},
         "xaxis": {**axis, "title": {"text": f"predicted, costs deducted{pace.unit}", "standoff": 8}},
-        "yaxis": {**axis, "title": {"text": f"measured, costs deducted{pace.unit}", "standoff": 4}},
+        "yaxis": {**axis, "title": {"text": f"measured as foretold, costs deducted{pace.unit}", "standoff": 4}},
     }
     return go.Figure({"data": data, "layout": layout})
 
@@ -119,7 +119,7 @@ def _marks(shown: Sequence[LeaseVerdict], direction: str, pace: Pace) -> dict[st
     colour, dark = palette.SERIES[SERIES[direction]], palette.SERIES_DARK[SERIES[direction]]
     return {
         "type": "scatter", "mode": "markers", "name": DIRECTION_WORDS[direction],
-        "x": [_short(v.predicted_s or 0.0) for v in own], "y": [_short(v.measured_gain_s) for v in own],
+        "x": [_short(v.predicted_s or 0.0) for v in own], "y": [_short(v.as_foretold_s) for v in own],
         "customdata": [v.lease for v in own],
         "marker": {"symbol": SYMBOLS[direction], "size": 8, "color": colour, "opacity": 0.72},
         "meta": {"dark": {"marker": {"color": dark}}},

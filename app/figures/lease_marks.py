@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from html import escape
 from typing import Any
 
@@ -26,6 +27,9 @@ LIFT = 0.24
 REASON_CHARACTERS = 120
 HOVER_COLUMNS = 48
 """A hover text is a glance, and travels with each refresh; the whole sentence is in the Decisions table."""
+
+KEPT_REASONS = 4096
+"""Reasons that are broken into lines already, for all who look: a window has the same marks for many refreshes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +113,15 @@ def _text(mark: _Mark, clock: PageClock, pace: Pace) -> str:
     lease = mark.lease
     head = f"<b>lease {lease.lease}</b> · {DIRECTION_WORDS[lease.direction]}: {device_list(lease.devices)}"
     if not mark.home:
-        reason = textwrap.shorten(lease.reason, REASON_CHARACTERS, placeholder=" …")
-        lines = [head, f"lent {clock.time(mark.at)}", *map(escape, textwrap.wrap(reason, HOVER_COLUMNS))]
-        return "<br>".join(lines) + pace.hover
+        return "<br>".join([head, f"lent {clock.time(mark.at)}", *_reason(lease.reason)]) + pace.hover
     away = duration(pace.seconds(max(0.0, mark.at - lease.granted_at)))
     out = f"home again {clock.time(mark.at)}, after {away}{pace.unit}"
     gain = lease.measured_gain_s
     verdict = "" if gain is None else f" · {'won' if gain >= 0 else 'lost'} {abs(gain):.2f} s{pace.unit}"
     return "<br>".join([head, out, f"delivered {delivered(lease)}{verdict}"]) + pace.hover
+
+
+@lru_cache(KEPT_REASONS)
+def _reason(text: str) -> tuple[str, ...]:
+    short = textwrap.shorten(text, REASON_CHARACTERS, placeholder=" …")
+    return tuple(map(escape, textwrap.wrap(short, HOVER_COLUMNS)))

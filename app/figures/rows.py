@@ -13,13 +13,42 @@ LABEL_PX = 13
 POOL_LINE = "rgba(128,132,142,0.9)"
 """Between two pools; seen on either page."""
 
+GROUND = "#FFFFFF"
+"""Of paper; a page puts its own in its place."""
+
 MARGIN_PX = 130
 """Left of the rows: the longest label of a group of devices, or a pool's name and a device's."""
+
+AXIS_CHARACTERS = 19
+"""Of a label that fit into that margin."""
 
 
 def gap_px(row_px: int) -> int:
     """Room between two rows: thin ones have none to spare."""
     return 2 if row_px > 12 else 1 if row_px > 4 else 0
+
+
+def gap_lines(rows: int, row_px: int, span: tuple[float, float]) -> list[dict[str, Any]]:
+    """That room as a trace of lines in the page's own colour, for which the chart host looks. A raster without gaps of
+    its own is one small picture that the browser stretches; with them each of its cells is painted by itself.
+
+    span: ends of the raster, as the axis writes them.
+    """
+    gap, between = gap_px(row_px), range(1, rows)
+    if not gap or not between:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "",
+            "x": [edge for _ in between for edge in (*span, None)],
+            "y": [edge for row in between for edge in (row - 0.5, row - 0.5, None)],
+            "line": {"color": GROUND, "width": gap, "simplify": False},
+            "hoverinfo": "skip",
+            "meta": {"ground": True},
+        }
+    ]
 
 
 def labelled(rows: Sequence[Row], row_px: int) -> list[int]:
@@ -43,9 +72,19 @@ def row_axis(rows: Sequence[Row], row_px: int) -> dict[str, Any]:
     """The y axis: the first row on top, its labels, and no zoom."""
     ticks = labelled(rows, row_px)
     return {
-        "range": [len(rows) - 0.5, -0.5], "tickvals": ticks, "ticktext": [rows[i].tick or rows[i].label for i in ticks],
+        "range": [len(rows) - 0.5, -0.5],
+        "tickvals": ticks, "ticktext": [cut(rows[i].tick or rows[i].label) for i in ticks],
         "showgrid": False, "zeroline": False, "fixedrange": True,
     }  # fmt: skip
+
+
+def cut(name: str, room: int = AXIS_CHARACTERS) -> str:
+    """For the axis; the whole name is in the hover text. What tells nodes apart is their end more often than their
+    beginning."""
+    if len(name) <= room:
+        return name
+    ahead = room // 2 - 2
+    return f"{name[:ahead]}…{name[ahead - room + 1 :]}"
 
 
 def pool_names(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:

@@ -17,7 +17,7 @@ from app.detail import NO_DATA, Plan, Row, gaps
 from app.figures.command_marks import LANE_PX, CommandMarks, drawn
 from app.figures.event_marks import EVENTS_PX, EventMarks
 from app.figures.lease_marks import LeaseMarks
-from app.figures.rows import MARGIN_PX, gap_px, pool_names, row_axis
+from app.figures.rows import MARGIN_PX, gap_lines, pool_names, row_axis
 from app.figures.time_axis import STOPS, hover_format
 from app.modelled import REAL, Pace
 from app.timeline_colours import PHASES, Scheme
@@ -107,7 +107,13 @@ def timeline(
     }  # fmt: skip
     return go.Figure(
         {
-            "data": [_raster(codes, rows, plan, clock, scheme), *_hatch(codes, plan, clock), *leases.traces, *marks],
+            "data": [
+                _raster(codes, rows, plan, clock, scheme),
+                *_hatch(codes, plan, clock),
+                *gap_lines(len(rows), _row_height(len(rows)), (clock.axis(plan.t0), clock.axis(plan.t1))),
+                *leases.traces,
+                *marks,
+            ],
             "layout": layout,
         }
     )
@@ -136,7 +142,6 @@ def _raster(codes: np.ndarray, rows: Sequence[Row], plan: Plan, clock: PageClock
         "zmax": count - 0.5,
         "colorscale": scale,
         "showscale": False,
-        "ygap": gap_px(_row_height(len(rows))),
         # the page puts the labels of row and code into the text, so that they need not travel for every cell
         "meta": {"labels": labels, "rows": [row.label for row in rows]},
         "hovertemplate": f"%{{text}}<br>%{{x|{hover_format(plan.bin_s)}}}<extra></extra>",

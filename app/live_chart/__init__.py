@@ -1,4 +1,5 @@
-"""Streamlit components that update in place: `live_chart` keeps any Plotly figure alive, `number_cards` a few numbers.
+"""Streamlit components that update in place: `live_chart` keeps any Plotly figure alive, `number_cards` a few numbers,
+`status_line` the line under a page's title, and `board` all of these as one element.
 
 `st.plotly_chart` rebuilds a chart whose data changed, losing zoom and flashing blank; this host redraws in place.
 Figures stay plain Plotly, built elsewhere.
@@ -23,13 +24,16 @@ from app.modelled import EMULATED
 __all__ = [
     "SIMULATED",
     "AssetsUnavailable",
+    "BoardEvents",
     "Chart",
     "ChartEvents",
+    "board",
     "chart",
     "kept_chart",
     "live_chart",
     "number_cards",
     "publish",
+    "status_line",
     "tag_of",
 ]
 
@@ -49,6 +53,8 @@ export default async function(component) {
 
 _chart_host = st.components.v2.component("bidirl_live_chart", js=_LOADER, isolate_styles=False)
 _cards_host = st.components.v2.component("bidirl_number_cards", js=_LOADER, isolate_styles=False)
+_status_host = st.components.v2.component("bidirl_status_line", js=_LOADER, isolate_styles=False)
+_board_host = st.components.v2.component("bidirl_board", js=_LOADER, isolate_styles=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +97,14 @@ class ChartEvents:
     """Range of the x axis that was zoomed to, as Plotly writes it; None while the chart shows what Python asks for."""
     click: dict[str, Any] | None = None
     """x, y, curve and customdata of a point clicked just now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardEvents(ChartEvents):
+    """What the reader did with a board."""
+
+    back: bool = False
+    """Whether the way back from an opened group of rows was taken just now."""
 
 
 def chart(figure: go.Figure, *, label: str, tag: str | None = None, **around: Any) -> Chart:
@@ -155,6 +169,33 @@ def number_cards(cards: Sequence[Mapping[str, Any]], *, key: str) -> None:
     """A row of cards: key, label, value, note, tone (good, bad, off), help, exact (number or None), spark (numbers),
     tag (short, "" for none)."""
     _cards_host(key=key, data={"cards": list(cards), "module": _address("cards")})
+
+
+def status_line(told: Mapping[str, Any], *, key: str) -> None:
+    """told: badges (each text, icon, colour, help), facts (text in which `**` makes strong), beat ("" without one),
+    facts_help, beat_help, and said: what a screen reader says when it becomes another."""
+    _status_host(key=key, data={**told, "module": _address("status")})
+
+
+def board(parts: Mapping[str, Any], shown: Chart | None, *, key: str) -> BoardEvents:
+    """Status line, numbers, a chart with a choice of windows, and findings, as one element: a page looks at each of its
+    elements several times a refresh. The window that was chosen is `window` in the state of `key`.
+
+    parts: tag as in `Chart`; status as in `status_line`; numbers as in `number_cards`; timeline: windows (their names),
+    window (the one that is shown), opened (whether there is a way back), help, and none (what is said in place of a
+    chart); attention: cards (each key, tone, icon, title, text), quiet, engine, engine_help, help.
+    shown: None without a chart.
+    """
+    result = _board_host(
+        key=key,
+        data={**parts, "chart": None if shown is None else _payload(key, shown), "module": _address("board")},
+        on_viewport_change=_nothing,
+        on_click_change=_nothing,
+        on_window_change=_nothing,
+        on_back_change=_nothing,
+    )
+    zoom = result.get("viewport")
+    return BoardEvents(viewport=tuple(zoom) if zoom else None, click=result.get("click"), back=bool(result.get("back")))
 
 
 def _payload(key: str, shown: Chart) -> dict[str, Any]:

@@ -28,9 +28,17 @@ SOURCES = {
     "picture": HERE / "picture.js",
     "host": HERE / "host.js",
     "cards": HERE / "cards.js",
+    "tip": HERE / "tip.js",
+    "status": HERE / "status.js",
+    "attention": HERE / "attention.js",
+    "board": HERE / "board.js",
     "plotly": Path(plotly.__file__).parent / "package_data" / "plotly.min.js",
 }
 """Name -> JavaScript file; a module comes after those that it imports."""
+
+COMPILED_AT_ONCE = b"//# allFunctionsCalledOnLoad\n"
+"""Told of plotly.js: most of it runs as it loads. A Chromium that knows so compiles it beside the main thread, which is
+then busy for 0.6 s of CPU in place of 1.1 s; a comment to every other browser."""
 
 HASH_LENGTH = 12
 """Hexadecimal digits of the content's SHA-256 in a file name: enough to tell versions apart."""
@@ -60,11 +68,12 @@ def publish(static_dir: Path = STATIC_DIR) -> dict[str, str]:
 
 
 def _linked(source: Path, names: dict[str, str]) -> bytes:
-    """The file, with the published names of the modules that it imports."""
+    """The file, with the published names of the modules that it imports, or what a browser should know of it."""
     content = source.read_bytes()
-    if source.parent == HERE:
-        for name, file in names.items():
-            content = content.replace(f'"./{name}.js"'.encode(), f'"./{file}"'.encode())
+    if source.parent != HERE:
+        return COMPILED_AT_ONCE + content
+    for name, file in names.items():
+        content = content.replace(f'"./{name}.js"'.encode(), f'"./{file}"'.encode())
     return content
 
 

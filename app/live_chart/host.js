@@ -15,7 +15,9 @@ const CONFIG = {
   // a picture of the plot alone would lack its title and its legend: "save" makes one with them
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d", "toggleSpikelines", "toImage", "sendChartToCloud"],
 };
+const LABELLED_PX = 100; // the buttons are narrower
 const VIEWPORT_DELAY_MS = 200; // one message a gesture, not one a frame
+const CLOCK_STEP_S = 5;
 const FORMATS = ["png", "svg", "html", "csv"];
 
 let library;
@@ -29,6 +31,15 @@ function plotly(url) {
     document.head.appendChild(script);
   });
   return library;
+}
+
+// one chart a frame while a page opens: the first is seen before the next one is drawn
+let turn = Promise.resolve();
+const frame = () => new Promise((seen) => { setTimeout(seen, 50); requestAnimationFrame(() => setTimeout(seen)); });
+function myTurn() {
+  const mine = turn;
+  turn = mine.then(frame);
+  return mine;
 }
 
 // together, for each change of the page by itself is a picture of it painted by itself
@@ -117,13 +128,18 @@ async function saveAs(state, format) {
   }
 }
 
+// in steps: each change of a word is a picture of the page painted anew, and while all is well there is none
+function ageOf(seconds) {
+  if (seconds < CLOCK_STEP_S) return `under ${CLOCK_STEP_S} s`;
+  if (seconds < 90) return `${CLOCK_STEP_S * Math.floor(seconds / CLOCK_STEP_S)} s`;
+  return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+}
+
 function showClock(state) {
   const { as_of: asOf, frozen } = state.data || {};
-  if (asOf == null) { state.clock.textContent = ""; return; }
-  if (frozen) { state.clock.textContent = frozen; return; }
-  const age = Math.max(0, Date.now() / 1000 - state.skew - asOf);
-  const text = age < 90 ? `${Math.round(age)} s` : age < 5400 ? `${Math.round(age / 60)} min` : `${Math.round(age / 3600)} h`;
-  state.clock.textContent = `updated ${text} ago`;
+  const age = () => `updated ${ageOf(Math.max(0, Date.now() / 1000 - state.skew - asOf))} ago`;
+  const text = asOf == null ? "" : frozen || age();
+  if (state.clock.textContent !== text) state.clock.textContent = text;
 }
 
 function showLegend(state) {
@@ -161,6 +177,7 @@ async function draw(state) {
   state.drawing = true;
   try {
     await plotly(state.data.plotly);
+    if (!state.ticks) await myTurn();
     if (state.gone) return; // else a plot that nobody sees would never be taken away
     const begin = performance.now();
     const figure = themed(state);
@@ -168,6 +185,8 @@ async function draw(state) {
     if (state.gone) { window.Plotly.purge(state.plot); return; }
     state.drawn = print;
     state.figure = figure;
+    // below the labels of rows nothing is drawn that the buttons could cover
+    state.plot.classList.toggle("labelled", state.plot._fullLayout._size.l >= LABELLED_PX);
     state.root.dataset.tick = String(++state.ticks);
     state.root.dataset.drawMs = (performance.now() - begin).toFixed(0);
     showLegend(state);

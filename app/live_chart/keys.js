@@ -13,6 +13,15 @@ function movable(state) {
   return Object.keys(full).filter((name) => /^xaxis\d*$/.test(name) && !full[name].fixedrange && full[name]._length > 0);
 }
 
+// no further than the axis goes, and not shorter for that
+function within(axis, [low, high]) {
+  const [least, most] = [axis.minallowed, axis.maxallowed].map((edge) => edge === undefined ? undefined : axis.r2l(edge));
+  if (least === undefined || most === undefined) return [low, high];
+  if (high - low >= most - least) return [least, most];
+  const by = Math.max(least - low, 0) + Math.min(most - high, 0);
+  return [low + by, high + by];
+}
+
 // change: from the edges of an axis, as numbers, to its new ones
 function reframe(state, change) {
   const axes = movable(state);
@@ -20,7 +29,8 @@ function reframe(state, change) {
   const full = state.plot._fullLayout;
   window.Plotly.relayout(state.plot, Object.fromEntries(axes.map((name) => {
     const axis = full[name];
-    return [`${name}.range`, change(...axis.range.map((edge) => axis.r2l(edge))).map((edge) => axis.l2r(edge))];
+    const [low, high] = axis.range.map((edge) => axis.r2l(edge));
+    return [`${name}.range`, within(axis, change(low, high)).map((edge) => axis.l2r(edge))];
   })));
   return true;
 }

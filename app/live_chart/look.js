@@ -16,6 +16,9 @@ const CSS = `
 .blc-legend i.diamond { transform: rotate(45deg) scale(.75); }
 .blc-legend i.circle { border-radius: 50%; }
 .blc-legend i.line { height: 3px; border-radius: 0; box-shadow: none; }
+.blc-plot.labelled .modebar-container { top: auto !important; bottom: 2rem; }
+.blc-plot.labelled .modebar { right: auto !important; left: 0; top: 0; white-space: nowrap; }
+.blc-plot.labelled .modebar-group { padding-left: 2px !important; }
 .blc-plot .modebar-btn path { fill: var(--st-text-color) !important; opacity: .55; }
 .blc-wait { position: absolute; inset: 0 0 1.6rem 0; display: grid; place-items: center; font-size: .85rem; opacity: .75; pointer-events: none; }
 .blc-foot { display: flex; gap: 0 .9rem; align-items: center; flex-wrap: wrap; font-size: .8rem; line-height: 1.6rem; min-height: 1.6rem; }
@@ -82,7 +85,8 @@ export function themed(state) {
   const panel = css(state.root, "--st-secondary-background-color");
   const dark = isDark(css(state.root, "--st-background-color"));
   for (const trace of figure.data) {
-    const { labels, rows: names, dark: swaps } = trace.meta || {};
+    const { labels, rows: names, dark: swaps, ground } = trace.meta || {};
+    if (ground) trace.line.color = css(state.root, "--st-background-color") || trace.line.color;
     if (dark && swaps) for (const [key, value] of Object.entries(swaps)) {
       trace[key] = value && typeof value === "object" && !Array.isArray(value) ? { ...trace[key], ...value } : value;
     }
@@ -95,8 +99,8 @@ export function themed(state) {
   layout.hoverlabel = { bgcolor: panel, bordercolor: line, font: { color: text }, align: "left", ...layout.hoverlabel };
   for (const name of Object.keys(layout)) if (/^[xy]axis\d*$/.test(name)) {
     layout[name] = { gridcolor: line, linecolor: line, zerolinecolor: line, tickcolor: line, ...layout[name] };
-    // measuring every label of every row costs more than drawing the rows; across the page none has to be dropped
-    if (name[0] === "y") layout[name].ticklabeloverflow ??= "allow";
+    // measuring every label costs more than drawing the rows; few reach over an edge, and there is room for them
+    layout[name].ticklabeloverflow ??= "allow";
   }
   layout.modebar = { bgcolor: "rgba(0,0,0,0)", ...layout.modebar };
   layout.uirevision = `${layout.uirevision || "keep"}-${state.epoch}`;

@@ -18,6 +18,15 @@ DECISIONS: dict[str, Term] = {
         unit="seconds",
         formula="predicted gain - predicted cost",
     ),
+    "foretold_gain": Term(
+        title="Measured as foretold",
+        definition="Seconds that a lease won by the work that its prediction is about, costs deducted: for rollouters "
+        "that train, the units of the step that it was granted in, in the time of the trainers at home, who would have "
+        "trained them; for trainers that generate, all that they did, in their own time. What "
+        "it won by going on into further steps was foretold by nobody, and is in the measured gain.",
+        unit="seconds",
+        formula="model's time for that work without the lease - actual time",
+    ),
     "measured_gain_sum": Term(
         title="Measured gain",
         definition="Seconds that all measured leases of the direction won together, costs deducted.",

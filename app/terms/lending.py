@@ -35,8 +35,9 @@ LENDING: dict[str, Term] = {
     ),
     "measured_gain": Term(
         title="Measured gain",
-        definition="Seconds that a lease won, costs deducted; negative when it lost time, a dash while it cannot be "
-        "told.",
+        definition="Seconds that a lease won over all of its life, costs deducted; negative when it lost time, a dash "
+        "while it cannot be told. Often far more than was predicted: a prediction is about the work that is there when "
+        "it is made, and a lease goes on while it pays.",
         unit="seconds",
         formula="model's time for the actual work without the lease - actual time",
     ),

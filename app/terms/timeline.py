@@ -30,15 +30,15 @@ TIMELINE: dict[str, Term] = {
     ),
     "structural_bubble": Term(
         title="Structural",
-        definition="Idle time that a better split of the devices would have avoided: the mean rates of the two pools "
-        "differ. Each pool's rate is measured at the pace of its busy time.",
+        definition="Idle time because the mean rates of the two pools differ at this split, at most what was idle: "
+        "lending may have filled a part of it already. Each pool's rate is measured at the pace of its busy time.",
         unit="share of device time",
         formula="sum over the pools of g_p * (1 - lambda / lambda_p) / G, at most the idle share",
     ),
     "residual_bubble": Term(
         title="Residual",
-        definition="Idle time that is left after the best split: tails of response lengths and their drift, the "
-        "staleness limit, whole replicas.",
+        definition="Idle time that a matching split would not have removed: tails of response lengths and their "
+        "drift, the staleness limit, whole replicas.",
         unit="share of device time",
         formula="idle share - structural share",
     ),

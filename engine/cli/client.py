@@ -87,7 +87,8 @@ def data_dir(given: str | None) -> DataDir:
 
 @contextmanager
 def engine(data: DataDir) -> Iterator[subprocess.Popen[bytes] | None]:
-    """An engine on this folder: the one that lives (None), or one of our own that ends with this block."""
+    """An engine on this folder: the one that lives (None), or one of our own that ends with this block, and after an
+    undisturbed block not before the runs that others gave it meanwhile."""
     if is_locked(data):
         yield None
         return
@@ -99,6 +100,7 @@ def engine(data: DataDir) -> Iterator[subprocess.Popen[bytes] | None]:
     try:
         _wait_ready(data, process)
         yield process
+        _others_end(data, process)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -106,6 +108,27 @@ def engine(data: DataDir) -> Iterator[subprocess.Popen[bytes] | None]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(ENGINE_STOP_S)
+
+
+def unfinished(data: DataDir) -> list[str]:
+    """Ids of the runs that the folder's newest engine has still to end, newest first."""
+    with TelemetryReader(data.telemetry_db) as reader:
+        engine = reader.engine()
+        return [
+            run.run_id
+            for run in reader.runs()
+            if run.state not in TERMINAL and engine and run.engine_id == engine.engine_id
+        ]
+
+
+def _others_end(data: DataDir, process: subprocess.Popen[bytes]) -> None:
+    """Stay as long as the engine lives and has runs of others to end: their senders count on it. Ctrl-C ends it."""
+    told: list[str] = []
+    while process.poll() is None and (left := unfinished(data)):
+        if left != told:
+            told = left
+            print(f"this engine stays for {', '.join(left)}; Ctrl-C ends it and interrupts them", file=sys.stderr)
+        time.sleep(ALIVE_S)
 
 
 def _wait_ready(data: DataDir, process: subprocess.Popen[bytes]) -> None:

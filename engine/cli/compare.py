@@ -81,6 +81,8 @@ def show(found: Comparison) -> None:
         cells = [_cell(row.figure.spec, value, ratio) for value, ratio in zip(row.values, row.ratios, strict=True)]
         grid.add_row(row.figure.label, _cell(row.figure.spec, row.values[0], None), *cells[1:])
     console().print(grid)
+    if not all(side_by_side.comparable(found.results)):
+        print(side_by_side.NOT_COMPARABLE)
 
 
 def _head(result: dict[str, Any]) -> str:

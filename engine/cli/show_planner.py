@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from engine.cli.like import Compared
 from engine.cli.show import console
 from engine.config import Job
 from engine.config.planning import Planned
@@ -85,8 +86,8 @@ def _short(value: float, spec: str) -> str:
     return f"{value:.3g}" if value < 1 else f"{value:{spec}}"
 
 
-def simulation(job: Job, result: dict[str, Any]) -> None:
-    """A simulated run's result as a table that says that no device ran."""
+def simulation(job: Job, result: dict[str, Any], past: Compared | None = None) -> None:
+    """A simulated run's result as a table that says that no device ran; with a past run, beside what that measured."""
     table = Table(
         title=f"{result['name']}: SIMULATED on a virtual clock, no device ran",
         show_header=False,
@@ -95,6 +96,23 @@ def simulation(job: Job, result: dict[str, Any]) -> None:
     for name, value in _lines(job, result):
         table.add_row(name, value)
     console().print(table)
+    if past is not None:
+        console().print(_beside(past, result))
+        for note in past.notes:
+            print(f"note: {note}")
+
+
+def _beside(past: Compared, result: dict[str, Any]) -> Table:
+    """The forecast in measured tokens/s, and how far the model is off on this run."""
+    table = Table("tokens/s", "", title=f"beside run {past.run_id}, {past.steps} steps", title_justify="left")
+    table.add_row("measured, as it was", _number(past.measured_tokens_per_s, ",.0f"))
+    error = "" if past.model_error is None else f", {past.model_error:+.1%}: the model's error on this run"
+    table.add_row("replayed, as it was, SIMULATED", _number(past.replayed_tokens_per_s, ",.0f") + error)
+    table.add_row("replayed, as asked for, SIMULATED", _number(result["throughput_tokens_per_s"], ",.0f"))
+    band = past.expected_tokens_per_s
+    told = "-" if band is None else f"{band.middle:,.0f}, {band.low:,.0f} to {band.high:,.0f}"
+    table.add_row("expected as asked for", told)
+    return table
 
 
 def _lines(job: Job, result: dict[str, Any]) -> list[tuple[str, str]]:

@@ -123,14 +123,8 @@ def _notes(job: Job, plan: Plan) -> list[str]:
             f"at staleness {job.schedule.staleness_resolved:g} the pools wait for each other and steps take longer: "
             "bidirl simulate says how much"
         )
-    best = plan.best_borrowing
-    if best is not None and best.borrowing_step_s is not None:
-        limit = best.borrowing_step_s * (1 + BORROWING_TIE)
-        ties = [
-            f"{each.rollout_devices}:{each.train_devices}"
-            for each in plan.candidates
-            if each is not best and each.borrowing_step_s is not None and each.borrowing_step_s <= limit
-        ]
+    if plan.best_borrowing is not None:
+        ties = [f"{each.rollout_devices}:{each.train_devices}" for each in ties_of(plan, plan.best_borrowing)]
         if ties:
             more = f" and {len(ties) - 6} more" if len(ties) > 6 else ""
             notes.append(
@@ -138,6 +132,19 @@ def _notes(job: Job, plan: Plan) -> list[str]:
                 "bidirl simulate tells them apart"
             )
     return notes
+
+
+def ties_of(plan: Plan, best: Candidate) -> list[Candidate]:
+    """Other splits that this estimate cannot tell from `best`, of those with a borrowing step; none where that has
+    none: rates without borrowing are exact to the models."""
+    if best.borrowing_step_s is None:
+        return []
+    limit = best.borrowing_step_s * (1 + BORROWING_TIE)
+    return [
+        each
+        for each in plan.candidates
+        if each != best and each.borrowing_step_s is not None and each.borrowing_step_s <= limit
+    ]
 
 
 def document(job: Job, planned: Planned) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Pure, and shared by `bidirl simulate --like` and the Plan page, which hand in th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from engine.config.files import parse_job, parse_setting
 from engine.config.job import Job
 from engine.config.planning import Known
 from engine.config.profile import to_profile
+from engine.config.steering import PLACES
 
 PAGE = 1000
 """Groups read at once: their texts are some kilobytes each, and only the counts of tokens are kept."""
@@ -27,6 +29,8 @@ class RunLike(Protocol):
     def job(self) -> str: ...
     @property
     def partition(self) -> str | None: ...
+    @property
+    def settings(self) -> Mapping[str, Any] | None: ...
     @property
     def profile(self) -> Mapping[str, Any] | None: ...
     @property
@@ -58,12 +62,14 @@ def known_of_run(run: RunLike) -> Known | None:
 
 
 def job_of_run(run: RunLike, settings: Sequence[str] = ()) -> Job:
-    """The run's job on the devices that it had; a partition only where the arm that is asked for has pools.
+    """The run's job with what operators changed, as it is in force now or was at the run's end, on the devices that it
+    had; a partition only where the arm that is asked for has pools.
 
     Raises JobError for settings that do not fit.
     """
     job = parse_job(run.job)
-    arm, paths = job.schedule.arm, set()
+    governed = governing(run)
+    arm, paths = (run.settings or {}).get("arm", job.schedule.arm), set()
     for path, value in map(parse_setting, settings):
         paths.add(path)
         if path == "schedule.arm":
@@ -74,7 +80,14 @@ def job_of_run(run: RunLike, settings: Sequence[str] = ()) -> Job:
     else:
         pools = arm != "colocated" and run.partition is not None
         own = [f"devices.count={job.device_count}", f"devices.partition={run.partition if pools else 'auto'}"]
-    return parse_job(run.job, [*own, *settings], source=f"run {run.run_id}")
+    return parse_job(run.job, [*governed, *own, *settings], source=f"run {run.run_id}")
+
+
+def governing(run: RunLike) -> list[str]:
+    """What operators changed, as `--set` takes it; all but the partition, which the row of a run has itself. Empty for
+    a run that nobody steered."""
+    changed = {name: value for name, value in (run.settings or {}).items() if name != "partition"}
+    return [f"{'.'.join(PLACES[name])}={json.dumps(value)}" for name, value in changed.items() if name in PLACES]
 
 
 def lengths_of(reader: Reader, run_id: str, *, group_size: int) -> tuple[tuple[int, ...], ...]:

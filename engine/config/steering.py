@@ -19,6 +19,7 @@ from engine.config.errors import JobError, unknown_key
 from engine.config.files import check_job
 from engine.config.job import ARMS, MAX_LEASE_S, MAX_STALENESS, Job
 from engine.config.runnable import check_runnable
+from planner.policy.arms import consume_of
 
 CHANGES: dict[str, tuple[str, ...]] = {
     "staleness": ("staleness",),
@@ -49,6 +50,12 @@ class Refused(ValueError):
 def setting_names() -> tuple[str, ...]:
     """Everything that can be set on a running job."""
     return tuple(PLACES)
+
+
+def consume_told(job: Job, arm: str) -> str:
+    """That trainers take their groups otherwise under another arm, which nobody asked for; "" where they do not."""
+    now, then = job.schedule.consume_resolved, consume_of(arm, job.schedule.consume)
+    return "" if now == then else f"consume goes from {now} to {then} with the arm: schedule.consume is not set"
 
 
 def change_of(name: str, value: Any) -> tuple[str, dict[str, Any]]:

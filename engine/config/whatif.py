@@ -7,7 +7,7 @@ command line: it is handed rows, or in `predicted` the reader of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -201,14 +201,26 @@ def lately_of(steps: Sequence[StepTime], seconds: Mapping[int, Mapping[str, floa
     )
 
 
-def predicted(reader: Reader, run: RunLike, job: Job, wanted: Job, commands: Sequence[CommandLike]) -> Prediction:
-    """What going from one job to the other is expected to do to the run. Some seconds of simulation; raises what the
-    reader raises."""
+Predict = Callable[[Work, Mapping[str, Any], Mapping[str, Any], Lately], Prediction]
+"""`planner.whatif.predict`, or what stands for it."""
+
+
+def predicted(
+    reader: Reader,
+    run: RunLike,
+    job: Job,
+    wanted: Job,
+    commands: Sequence[CommandLike],
+    *,
+    ask: Predict = predict,
+) -> Prediction:
+    """What going from one job to the other is expected to do to the run. Some seconds of simulation, by `ask`; raises
+    what the reader raises."""
     last = recent(reader.steps(run.run_id), commands)
     seconds = reader.kind_seconds(run.run_id, last[0].began_at, last[-1].ended_at) if last else {}
     now = lately_of(last, seconds, scale=(run.time_scale or 1.0) if job.emulated else 1.0)
     groups = reader.groups(run.run_id, limit=groups_wanted(job))
-    return predict(work_of(job, run.profile, groups), settings_of(job), settings_of(wanted), now)
+    return ask(work_of(job, run.profile, groups), settings_of(job), settings_of(wanted), now)
 
 
 def groups_wanted(job: Job) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from engine.config import BORROWING_ARMS, ScheduleConfig
 from engine.layout import BlockLayout
 from engine.run.forecasts import Forecasts
-from engine.run.live_lease import LiveLease, gain_of, row_of
+from engine.run.live_lease import LiveLease, foretold_gain_of, gain_of, row_of
 from engine.worker import messages as msg
 from planner.policy import actions as act
 from planner.policy.guard import Guard, is_off, observe
@@ -202,6 +202,7 @@ class Lending:
             share=1 / len(entry.layout.away),
             alone_s=action.alone_s if action.alone_s is not None and math.isfinite(action.alone_s) else None,
             hidden=hidden,
+            primaries=self._at_home("train" if action.direction == "train_on_rollout" else "rollout"),
         )
         self.count += 1
         entry.lease, entry.since, entry.reserved = lease, now, action.reserved_groups
@@ -283,7 +284,7 @@ class Lending:
         self._forecasts.step_closes(now, lent=bool(self._recent) or self.out)
         for lease in self._recent:
             if lease.step_closed_at is None:
-                lease.step_closed_at = now
+                lease.step_closed_at, lease.foretold_groups = now, lease.groups
                 lease.partners = sum(other.life.granted_at == lease.life.granted_at for other in self._recent)
                 if lease.released_at is not None and lease.alone_s is not None:
                     self._judge(lease, None)
@@ -338,12 +339,18 @@ class Lending:
     def _judge(self, lease: LiveLease, estimates: Estimates | None) -> None:
         """What it was worth, as soon as that can be told: for the guard, and for its row."""
         lease.gain_s = gain_of(lease, estimates, error=self._forecasts.error)
+        lease.foretold_gain_s = foretold_gain_of(lease, estimates, error=self._forecasts.error)
         # what an operator or a death cut short says nothing of its worth
         counts = self._ours and lease.ended_by != "revoked" and not lease.spoiled
         if lease.gain_s is not None and counts:
             name = lease.life.direction
             self.guards[name] = observe(self.guards[name], lease.gain_s, lease.released_at or lease.life.granted_at)
         self._write(row_of(self._run_id, lease))
+
+    def _at_home(self, pool: str) -> int:
+        """Replicas that work in the role of their own pool."""
+        there = (e for e in self.entries.values() if e.pool == pool and e.lease is None and not e.dead)
+        return max(1, sum(len(entry.layout.home) for entry in there))
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

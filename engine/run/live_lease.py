@@ -38,6 +38,8 @@ class LiveLease:
     """Of the lease's work, that one of its replicas does."""
     partners: int = 1
     """Leases of the same decision, itself included: what it foretold is won by all of them together."""
+    primaries: int = 1
+    """Replicas of its role at home when it was granted."""
     groups: float = 0.0
     chunks: int = 0
     tokens: int = 0
@@ -46,6 +48,10 @@ class LiveLease:
     grad_s: float | None = None
     gain_s: float | None = None
     """Measured, once it is over."""
+    foretold_groups: float | None = None
+    """Of its groups, those of the step that it was granted in, once that has closed."""
+    foretold_gain_s: float | None = None
+    """Measured, by the work that its prediction is about."""
     phases: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -75,6 +81,22 @@ def gain_of(lease: LiveLease, estimates: Estimates | None, *, error: float = 1.0
     `error` that its forecasts have (`Forecasts.error`), less when it came, shared by the leases of the decision.
     Any other by the use that was made of it.
     """
+    return _gain_of(lease, lease.groups, lease.share, estimates, error)
+
+
+def foretold_gain_of(lease: LiveLease, estimates: Estimates | None, *, error: float = 1.0) -> float | None:
+    """The same by the work that was foretold when it was granted, and in the seconds in which it was.
+
+    A trainer's gate is about the units of that step, which the primaries together would have trained, and the lease is
+    kept beyond it while it pays; a rollouter's is about all that it does, in its own time.
+    """
+    if lease.life.direction != "train_on_rollout":
+        return _gain_of(lease, lease.groups, lease.share, estimates, error)
+    groups = lease.groups if lease.foretold_groups is None else min(lease.groups, lease.foretold_groups)
+    return _gain_of(lease, groups, 1 / lease.primaries, estimates, error)
+
+
+def _gain_of(lease: LiveLease, groups: float, share: float, estimates: Estimates | None, error: float) -> float | None:
     if lease.released_at is None:
         return None
     if lease.alone_s is not None:
@@ -86,7 +108,7 @@ def gain_of(lease: LiveLease, estimates: Estimates | None, *, error: float = 1.0
     in_s = lease.in_s if lease.in_s is not None else (lease.ended_at or lease.released_at) - lease.since
     grad_s = estimates.train_on_rollout.grad_s if lease.grad_s is None else lease.grad_s
     costs = SwitchCosts(in_s=in_s, out_s=lease.out_s or 0.0, grad_s=grad_s)
-    return gain_by_use(lease.life.direction, groups=lease.groups, share=lease.share, estimates=estimates, costs=costs)
+    return gain_by_use(lease.life.direction, groups=groups, share=share, estimates=estimates, costs=costs)
 
 
 def row_of(run_id: str, lease: LiveLease) -> LeaseRow:
@@ -120,6 +142,7 @@ def row_of(run_id: str, lease: LiveLease) -> LeaseRow:
         phases=dict(lease.phases),
         measured_gain_s=gain_s,
         regret_s=None if gain_s is None else max(0.0, -gain_s),
+        foretold_gain_s=lease.foretold_gain_s,
     )
 
 

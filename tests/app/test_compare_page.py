@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import runs_bench
 from app.price import SETTING, Price, as_setting
-from engine.config import dump_job, parse_job
+from engine.config import dump_job, load_job, parse_job
 from planner.compared_text import COLUMNS
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
@@ -22,6 +22,7 @@ from tests.app.many_runs import make_final
 from tests.app.test_live_page import MAIN, TIMEOUT_S, words
 from tests.engine.comparisons import make_plan, make_result
 
+JOBS = Path(__file__).parents[2] / "jobs"
 LABELS = ("no_borrow", "no_borrow:stream", "bidirectional")
 
 
@@ -84,6 +85,31 @@ def test_an_address_opens_the_comparison_with_its_baseline(folder: DataDir) -> N
     labels = " ".join(charts(page))
     for word in ("reward", "Idle share", "Lost device time", "Structural and residual", "against staleness"):
         assert word in labels
+
+
+def test_real_and_emulated_runs_are_not_judged_against_each_other_and_no_setting_is_cut(folder: DataDir) -> None:
+    now = time.time()
+    writer = open_writer(folder, now)
+    write_engine(writer, now=now + 600)
+    write_run(writer, "real", now=now - 3000, state="stopped", steps=20)
+    job = dump_job(load_job(JOBS / "emulated_16.yaml"))
+    bad = {"ok": False, "problems": ["device 1: 2% missing", "device 2: 3% missing"]}
+    write_run(writer, "played", now=now - 2000, state="stopped", steps=20, kind="emulated", time_scale=0.02, job=job,
+              ledger=bad)  # fmt: skip
+    writer.close()
+    page = show(compare="real,played")
+    said = words(page)
+    assert "Emulated and real runs are not comparable" in said
+    assert "%, better" not in said
+    assert "%, worse" not in said
+    settings, figures = (table.value for table in page.dataframe[1:3])
+    assert f"{len(settings)} settings differ." in said
+    assert len(settings) > 18
+    assert not any("%)" in cell or " %," in cell for cell in figures["played"])
+    # what is wrong with its shares of time is said where they are judged
+    assert "played · **Ledger check failed** · device 1\\: 2% missing, and 1 more. Do not trust" in said
+    page = show(compare="real")
+    assert "not comparable" not in words(page)
 
 
 def test_another_baseline_goes_into_the_address(folder: DataDir) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -82,8 +83,8 @@ def show(run: str | None = RUN) -> AppTest:
     return page
 
 
-def field(page: AppTest, name: str, run: str = RUN) -> Any:
-    key = key_of(run, name)
+def field(page: AppTest, name: str, run: str = RUN, *, generation: int = 0) -> Any:
+    key = key_of(run, name, generation)
     return next(widget for widget in (*page.number_input, *page.selectbox, *page.toggle) if str(widget.key) == key)
 
 
@@ -143,8 +144,24 @@ def test_a_field_that_nobody_touched_follows_and_a_touched_one_is_left_alone(fol
     assert field(page, "staleness").value == 2.0, "an input is never taken from under a hand"
     assert "staleness 0.5 → 2" in words(page)
     page.button(key="control_reset").click().run()
-    assert field(page, "staleness").value == 0.5
+    assert field(page, "staleness", generation=1).value == 0.5
     assert page.button(key="control_review").disabled
+
+
+def test_a_reset_replaces_every_field_because_a_browser_keeps_an_invalid_number_to_itself(folder: DataDir) -> None:
+    write(folder)
+    page = show()
+    # a number out of range never leaves the browser, so that for the page nothing is changed yet
+    assert not page.button(key="control_reset").disabled
+    before = {field(page, name).id for name in BEGAN}
+    page.button(key="control_reset").click().run()
+    after = {field(page, name, generation=1).id for name in BEGAN}
+    assert not before & after
+    field(page, "staleness", generation=1).set_value(2.0).run()
+    update(folder, settings={**BEGAN, "partition": "12:4"}, config_version=2)
+    page.run()
+    assert field(page, "partition", generation=1).value == "12:4", "what nobody touched still follows"
+    assert "staleness 1 → 2" in words(page)
 
 
 # -- review and confirm ------------------------------------------------------------------------------------------------
@@ -196,6 +213,12 @@ def test_success_is_said_only_when_it_is_applied(folder: DataDir) -> None:
         mailbox.apply(1, "Effective at step 33.", effective_step=33, result={"changes": {"staleness": 0.5}})
     page.run()
     assert [str(told.value) for told in page.success] == ["**staleness 1 → 0.5** was applied. Effective at step 33."]
+    # a minute later it is no news any more, and the log has it
+    with sqlite3.connect(folder.control_db) as database:
+        database.execute("UPDATE commands SET applied_at = applied_at - 61")
+    page.run()
+    assert not page.success
+    assert "Effective at step 33." in tables(page)
 
 
 def test_a_review_that_somebody_overtook_is_closed_until_it_is_made_again(folder: DataDir) -> None:

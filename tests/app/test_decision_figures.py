@@ -110,10 +110,26 @@ def test_charts_of_emulated_devices_say_so_and_have_tables() -> None:
     lines = over_time_chart(verdicts, 0.0, PageClock(), pace, live=False)
     assert (scatter.tag, lines.tag) == (EMULATED, EMULATED)
     assert scatter.table is not None
-    assert scatter.table["columns"][2:] == ["predicted, s, modelled", "measured, s, modelled"]
+    assert scatter.table["columns"][2:] == [
+        *("predicted, s, modelled", "measured as foretold, s, modelled"),
+        "measured in all, s, modelled",
+    ]
     assert lines.table is not None
     # newest first; of three leases only the last one won
     assert lines.table["rows"][0] == ["00:02:00", "trainer's devices generate", 1.0, "33%"]
+
+
+def test_a_lease_that_went_on_is_judged_by_the_work_that_was_foretold() -> None:
+    kept = make_verdict(lease=1, gain_s=1.0, cost_s=0.5, measured_gain_s=40.0, foretold_gain_s=0.75)
+    before = make_verdict(lease=2, gain_s=1.0, cost_s=0.5, measured_gain_s=0.25)
+    figure = json.loads(predicted_and_measured([kept, before]).to_json())
+    assert [y for trace in figure["data"][1:] for y in trace["y"]] == [0.75, 0.25]
+    chart = predicted_chart([kept, before], 0.0, REAL, live=True)
+    assert chart.table is not None
+    assert [row[2:] for row in chart.table["rows"]] == [[0.5, 0.25, 0.25], [0.5, 0.75, 40.0]]
+    assert "1 of them won at least what was predicted" in chart.label
+    # the sums stay those of all that was won
+    assert share_paid_off([kept], OUT)[-1][1] == 1.0
 
 
 def test_numbers_of_a_direction_are_dashes_until_something_is_measured() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app import one_click
 from app.live_frame import View, read_frame
 from app.modelled import LEARNS_NOTHING
 from app.presets import described, preset
@@ -20,7 +21,7 @@ from tests.app.fake_emulated import REPLICA, STEP_S, write_emulated
 from tests.app.fake_run import open_writer, write_engine, write_run
 from tests.app.test_launch_page import field, launches
 from tests.app.test_launch_page import show as show_launch
-from tests.app.test_live_page import show, tables, words
+from tests.app.test_live_page import show, tables, told, words
 from tests.app.test_runs_page import chosen
 from tests.app.test_runs_page import show as show_runs
 
@@ -57,7 +58,9 @@ def test_an_emulated_run_says_so_at_its_head_and_over_every_card(folder: DataDir
     page = show(RUN)
     said = words(page)
     assert "EMULATED · 50 times faster" in said
-    for card in ("What every device is doing", "Decisions", "Bubble heatmap", "Lost time by cause", "Needs attention"):
+    # the timeline and what needs attention are parts of one element, which writes the label over both
+    assert [part["tag"] for part in told(page) if "attention" in part] == ["EMULATED"]
+    for card in ("Decisions", "Bubble heatmap", "Lost time by cause"):
         heading = next(line for line in said.splitlines() if line.startswith(f"**{card}"))
         assert ":violet-badge[EMULATED]" in heading
     assert "idle, modelled" in said
@@ -122,6 +125,15 @@ def test_each_device_has_a_row_and_those_of_a_train_replica_show_the_same(
     show(RUN)
 
 
+def test_what_is_compared_to_notice_other_runs_changes_with_each_that_begins(folder: DataDir) -> None:
+    write(folder, demo=True, emulated=False)
+    alone = one_click.others("demo-0001")
+    assert alone == ("False",)
+    write(folder)
+    assert one_click.others("demo-0001") == ("True", RUN)
+    assert one_click.others(RUN) == ("True", "demo-0001")
+
+
 # -- one click --------------------------------------------------------------------------------------------------------
 
 
@@ -131,7 +143,12 @@ def test_one_click_launches_the_job_file_and_shows_its_run_beside_the_demo(folde
     page.button(key="one_click").click().run()
     job = preset("emulated_16")
     assert job is not None
-    assert launches(folder) == [{"job": job.text, "base_dir": job.base_dir, "resume": None}]
+    (launch,) = launches(folder)
+    assert (launch["base_dir"], launch["resume"]) == (job.base_dir, None)
+    # the job file, long enough to be steered: steps of some two seconds each
+    sent, own = parse_job(launch["job"]), parse_job(job.text)
+    assert sent.algorithm.steps == one_click.STEPS >= 200
+    assert sent == own.model_copy(update={"algorithm": own.algorithm.model_copy(update={"steps": one_click.STEPS})})
     assert "The launch of 16 emulated devices waits for the engine." in words(page)
     assert page.button(key="one_click").disabled
     now = time.time()

@@ -11,7 +11,7 @@ import pytest
 from app import palette
 from app.clock import PageClock
 from app.detail import NO_DATA, Plan, Row
-from app.figures.bubbles import bubble_heatmap, causes, causes_by_run
+from app.figures.bubbles import bubble_heatmap, causes
 from app.figures.learning import MAX_POINTS, learning, smooth, thin
 from app.figures.timeline import CODES, timeline
 from app.modelled import Pace
@@ -59,6 +59,20 @@ def test_the_raster_lies_on_the_readers_clock_and_has_a_discrete_colour_for_each
     edges = {colour: [e for e, c in heatmap["colorscale"] if c == colour] for colour in (palette.COLOURS["rollout"],)}
     assert edges[palette.COLOURS["rollout"]] == pytest.approx([ROLLOUT / len(CODES), (ROLLOUT + 1) / len(CODES)])
     assert heatmap["meta"]["labels"][CAP] == "idle · staleness cap"
+
+
+@pytest.mark.parametrize(("rows", "px"), [(2, 2), (32, 2), (64, 1), (256, 0)])
+def test_room_between_rows_is_drawn_over_a_raster_that_has_none_of_its_own(rows: int, px: int) -> None:
+    many = [Row(label=str(i), devices=(i,), key=f"device:{i}") for i in range(rows)]
+    figure = timeline(np.ones((rows, 4), np.uint8), many, PLAN, window=(T0, T0 + 8), clock=CLOCK)
+    # with a gap of its own Plotly paints each cell by itself, at forty times the cost
+    assert (figure.data[0].xgap, figure.data[0].ygap) == (None, None)
+    lines = [trace for trace in figure.data if trace.type == "scatter"]
+    assert [line.line.width for line in lines] == ([px] if px else [])
+    for line in lines:
+        assert sorted(y for y in line.y if y is not None) == [i + 0.5 for i in range(rows - 1) for _ in range(2)]
+        assert set(line.x) == {CLOCK.axis(PLAN.t0), CLOCK.axis(PLAN.t1), None}
+        assert line.hoverinfo == "skip"
 
 
 def test_missing_telemetry_is_hatched_and_has_no_colour_of_idle() -> None:
@@ -151,11 +165,6 @@ def test_causes_are_ordered_by_what_they_cost_and_overhead_is_named() -> None:
     assert bars.text[0] == "15.0% · 15 s"
 
 
-def test_runs_are_compared_in_shares_of_their_own_time() -> None:
-    figure = causes_by_run([("a", {"rollout": 8.0, "idle_paused": 2.0}), ("b", {"rollout": 30.0, "idle_paused": 10.0})])
-    assert [(t.name, list(t.x)) for t in figure.data] == [("paused", [0.2, 0.25])]
-
-
 def by_name(figure: Any) -> dict[str, Any]:
     return {trace.name: trace for trace in figure.data}
 
@@ -194,6 +203,14 @@ def test_long_runs_are_thinned_and_keep_their_newest_step() -> None:
     assert len(kept) <= MAX_POINTS
     assert kept[-1].step == 5 * MAX_POINTS - 1
     assert thin([]) == []
+
+
+def test_a_long_label_of_a_row_is_cut_in_the_middle_and_whole_in_the_hover_text() -> None:
+    rows = [Row(label="a-cluster-of-nodes-07 (24)", devices=tuple(range(24)), key="node:a-cluster-of-nodes-07")]
+    figure = bubble_heatmap(np.zeros((1, 4)), rows, PLAN, clock=CLOCK)
+    assert len(figure.layout.yaxis.ticktext[0]) == 19
+    assert figure.layout.yaxis.ticktext[0].endswith("-07 (24)")
+    assert figure.data[0].meta["rows"] == ["a-cluster-of-nodes-07 (24)"]
 
 
 def test_every_state_has_a_colour_and_a_label_and_kinds_differ() -> None:

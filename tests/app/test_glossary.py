@@ -37,7 +37,7 @@ def sources() -> dict[str, ast.Module]:
 
 def asked() -> list[ast.expr]:
     """What pages hand to the glossary."""
-    names = ("brief_of", "help_of", "helps_of", "plain_of", "title_of")
+    names = ("brief_of", "help_of", "helps_of", "plain_brief_of", "plain_of", "plains_of", "title_of")
     calls = [node for tree in sources().values() for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return [a for call in calls if isinstance(call.func, ast.Name) and call.func.id in names for a in call.args]
 

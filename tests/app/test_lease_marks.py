@@ -109,7 +109,7 @@ def test_the_timeline_draws_marks_and_auxiliary_work_and_names_both() -> None:
         "lent",
         "home again",
     ]
-    assert [trace.name for trace in figure.data if trace.type == "scatter"] == ["lent", "home again"]
+    assert [trace.name for trace in figure.data if trace.type == "scatter" and trace.name] == ["lent", "home again"]
 
 
 @pytest.mark.parametrize(("rows", "size"), [(2, 9), (16, 9), (32, 7), (64, 7), (256, 5)])

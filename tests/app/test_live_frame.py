@@ -12,6 +12,7 @@ from app.lending import SHOWN_DECISIONS
 from app.live_frame import Frame, View, read_frame
 from storage.paths import DataDir
 from storage.reader import TelemetryReader
+from storage.retention import record_missing
 from tests.app.fake_lending import make_decision
 from tests.app.fake_run import NOW, open_writer, write_engine, write_folder, write_run
 
@@ -120,6 +121,8 @@ def test_raw_spans_that_are_too_many_are_read_as_rollups(tmp_path: Path, monkeyp
 def test_raw_spans_that_retention_deleted_are_read_as_rollups(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, state="finished", steps=40)
     with sqlite3.connect(folder.telemetry_db) as connection:
+        gone = connection.execute("SELECT run_id, min(t0), max(t1), count(*) FROM spans").fetchone()
+        record_missing(connection, gone[0], "retention", *gone[1:])
         connection.execute("DELETE FROM spans")
     frame = frame_of(folder, view=View(window_s=None))
     assert frame.plan.source == "rollup"

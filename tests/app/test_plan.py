@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import plan_grid, plan_played, plan_replay, plan_rows, plan_times, plan_whatif_rows
+from app import plan_grid, plan_played, plan_replay, plan_rows, plan_state, plan_times, plan_whatif_rows
+from app.apart import Busy, Tell
 from app.figures.plan import Mark, points_map, splits
 from app.figures.plan_replays import Replayed, replays
+from app.markup import literal
 from app.plan_played import Figures, Memory
 from app.plan_replay import AS_IS, Alternative, NotReplayable
 from app.plan_view import split_points
 from engine import profiles, results
-from engine.config import Job, dump_job, load_job, parse_job
+from engine.config import Job, dump_job, load_job, parse_job, settings_of
 from engine.config.calibrations import Calibration
 from engine.config.planning import Known, Planned, plan_job
-from engine.config.playing import prepare
+from engine.config.playing import Prepared, prepare
 from engine.config.profile import from_profile
 from engine.simulation import simulate
 from storage.paths import DataDir
@@ -252,12 +255,20 @@ def test_a_slice_ends_in_time_tells_every_step_and_nothing_is_played_twice() -> 
 
 def test_a_run_that_takes_too_long_is_given_up_with_the_reason_and_the_others_go_on() -> None:
     wanted, memory = todo(0, 1), Memory()
-    assert plan_played.play_some(
-        wanted, clock=Ticks(1.0), tell=lambda *_: None, memory=memory, slice_s=1e9, longest_s=1.5
-    )
+    impatient = partial(plan_played.play_apart, longest_s=0.0)
+    assert plan_played.play_some(wanted, clock=Ticks(0), tell=lambda *_: None, memory=memory, player=impatient)
     found = plan_played.known_of(wanted, memory=memory)
-    assert all(each.tokens_per_s is None and "more than the 1.5 s" in each.why_not for each in found.values())
+    assert all(each.tokens_per_s is None and "more than 0 s, which is" in each.why_not for each in found.values())
     assert len(found) == 2
+
+
+def test_nothing_is_played_and_nothing_given_up_while_another_readers_run_is_played() -> None:
+    def busy(made: Prepared, tell: Tell) -> Figures:
+        raise Busy("another")
+
+    wanted, memory = todo(0), Memory()
+    assert not plan_played.play_some(wanted, clock=Ticks(0), tell=lambda *_: None, memory=memory, player=busy)
+    assert plan_played.known_of(wanted, memory=memory) == {}
 
 
 def test_memory_forgets_the_oldest() -> None:
@@ -405,6 +416,28 @@ def test_a_run_that_was_steered_says_so(data: DataDir) -> None:
     assert not any("were changed" in note for note in plan_whatif_rows.notes(past, {}))
     steered = replace(past, run=replace(past.run, config_version=2))
     assert any("were changed" in note for note in plan_whatif_rows.notes(steered, {}))
+
+
+def test_what_operators_changed_is_what_is_planned_and_replayed(data: DataDir) -> None:
+    run = read(data).run
+    began = settings_of(parse_job(run.job))
+    asked = {"staleness": 0.5, "partition": "12:4", "lend_cap": None, "rollout_on_train": False}
+    steered = replace(run, partition="12:4", settings={**began, **asked})
+    for job in (parse_job(plan_state.governed(steered)), plan_replay.job_of_run(steered)):
+        assert settings_of(job) == {**began, **asked}
+    assert plan_replay.own_of(steered) == Alternative(arm="bidirectional", partition="12:4", staleness=0.5)
+    assert plan_state.governed(run) == run.job
+    # what is asked for goes before what governed
+    other = plan_replay.job_of_run(steered, ["schedule.staleness=2", "schedule.arm=colocated"])
+    assert (other.schedule.arm, other.partition) == ("colocated", None)
+
+
+def test_another_arm_that_makes_trainers_take_a_whole_batch_says_so(data: DataDir) -> None:
+    past = read(data)
+    others = [Alternative(arm=arm, partition="8:8", staleness=1.0) for arm in ("no_borrow", "bidirectional")]
+    told = [note for note in plan_whatif_rows.notes(past, {}, others) if "consume" in note]
+    sentence = "With no_borrow consume goes from stream to whole_batch with the arm: schedule.consume is not set."
+    assert told == [literal(sentence)]
 
 
 @pytest.mark.parametrize("text", ["nan", "-1", "4.5", "many", "inf"])

@@ -100,6 +100,25 @@ def test_deleting_asks_first_and_is_sent_to_the_engine(folder: DataDir) -> None:
     assert "Delete is sent and waits for the engine." in words(page)
 
 
+def test_a_deleted_run_leaves_the_address_and_the_page_says_who_deleted_it(folder: DataDir) -> None:
+    write_two(folder)
+    page = show(**chosen("old-1", "new-2"))
+    with Mailbox(folder.control_db) as mailbox:
+        command = mailbox.send("delete", {}, "old-1", who="ben")
+        mailbox.accept(command)
+    writer = open_writer(folder, time.time())
+    writer.delete_run("old-1")
+    writer.close()
+    page.run()
+    assert not page.exception
+    assert "**Deleted by ben** · old-1, with telemetry" in words(page)
+    assert page.query_params["compare"] == "new-2"
+    page.run()
+    assert "**Deleted by ben**" in words(page), "the page draws itself again every few seconds"
+    page.button(key="runs_clear").click().run()
+    assert "Deleted by" not in words(page)
+
+
 def test_a_live_run_can_be_neither_resumed_nor_deleted(folder: DataDir) -> None:
     write_two(folder)
     page = show(**chosen("new-2"))
@@ -190,6 +209,20 @@ def test_a_viewer_can_read_tags_and_notes_and_change_none(folder: DataDir, secre
         change_tags(["old-1"], add=["x"])
     with pytest.raises(NotAllowed):
         write_note("old-1", "x")
+
+
+def test_a_refused_tag_leaves_its_field_and_the_reason_stays(folder: DataDir) -> None:
+    write_two(folder)
+    page = show(**chosen("old-1"))
+    tags = next(box for box in page.multiselect if box.label == "Tags")
+    tags.set_value(["x" * 41]).run()
+    for _ in range(2):
+        assert not page.exception
+        assert "Not saved: a tag has 1 to 40 characters" in words(page)
+        assert next(box for box in page.multiselect if box.label == "Tags").value == []
+        page.run()
+    page.button(key="runs_clear").click().run()
+    assert "Not saved" not in words(page)
 
 
 @pytest.mark.parametrize("tag", ["", "   ", "x" * 41])

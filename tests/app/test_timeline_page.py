@@ -14,9 +14,9 @@ from streamlit.testing.v1 import AppTest
 
 from app.live_chart import Chart, ChartEvents
 from app.price import SETTING, Price, as_setting, read_price
-from app.timeline_cards import clicked
+from app.timeline_cards import cell_clicked, clicked
 from app.timeline_controls import chart_key, read_local, written, zoomed
-from app.timeline_url import Block, View
+from app.timeline_url import Block, View, moment, parsed_moment
 from engine.config.operators import SECRET_VARIABLE
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
@@ -351,6 +351,7 @@ class Scene:
 
     view = View(window="5m", lease=4)
     rows = [type("Row", (), {"key": f"device:{d}"})() for d in range(3)]  # noqa: RUF012
+    begin, end = 1_790_000_000.0, 1_790_000_100.0
 
 
 @pytest.mark.parametrize(
@@ -367,6 +368,46 @@ def test_a_click_on_the_raster_chooses_its_block(click: dict[str, Any], expected
     found = clicked(Scene(), click)  # type: ignore[arg-type]
     assert (found.block if found else None) == expected
     assert found is None or found.lease is None
+
+
+@pytest.mark.parametrize(
+    ("click", "window", "block"),
+    [
+        # cells of 10 s: the one from 40 to 50 s, with 10 s on either side
+        ({"curve": 0, "x": 1_790_000_045_000, "y": 2}, (30.0, 60.0), Block(row="device:2", at=1_790_000_045.0)),
+        # the run begins with the first one
+        ({"curve": 0, "x": 1_790_000_003_000, "y": 0}, (0.0, 20.0), Block(row="device:0", at=1_790_000_005.0)),
+        ({"curve": 0, "x": 1_790_000_098_000, "y": 1}, (80.0, 100.0), Block(row="device:1", at=1_790_000_095.0)),
+        ({"curve": 0, "x": 1_790_000_045_000, "y": 3}, None, None),
+        ({"curve": 1, "x": 1_790_000_045_000, "y": 1}, None, None),
+        ({"curve": 0, "x": "not a time", "y": 1}, None, None),
+    ],
+    ids=["a cell", "the first", "the last", "beyond the rows", "a mark of a command", "no time"],
+)
+def test_a_click_on_the_heatmap_shows_the_cell_and_what_is_around_it(
+    click: dict[str, Any], window: tuple[float, float] | None, block: Block | None
+) -> None:
+    found = cell_clicked(Scene(), click, 10.0)  # type: ignore[arg-type]
+    if window is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found.exact == (Scene.begin + window[0], Scene.begin + window[1])
+    assert (found.block, found.lease) == (block, None)
+
+
+def test_a_window_is_not_shifted_beyond_the_run(folder: DataDir, drawn: Drawn) -> None:
+    ended = write(folder)
+    low, high = ended - 30.0, ended - 2.0
+    page = show(**{"from": moment(low), "to": moment(high)})
+    press(page, "timeline_shift:1")
+    whole_end = parsed_moment(asked(page)["to"])
+    assert high < whole_end < high + 14.0  # half of the window would be 14 s
+    assert parsed_moment(asked(page)["to"]) - parsed_moment(asked(page)["from"]) == pytest.approx(28.0, abs=0.01)
+    assert page.button(key="timeline_shift:1").disabled
+    limits = drawn["timeline_1"] if "timeline_1" in drawn else drawn["timeline_0"]
+    axis = limits["fig"]["layout"]["xaxis"]
+    assert axis["minallowed"] < axis["range"][0] < axis["range"][1] <= axis["maxallowed"]
 
 
 def test_a_click_on_the_mark_of_a_lease_chooses_the_lease() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-OURS = ".blc, .bnc, .decisions, .control-table, .help-terms"
+OURS = ".blc, .bnc, .bnw, .bst, .bat, .decisions, .control-table, .help-terms"
 """What draws its own text; the rest is Streamlit's."""
 
 LEAST_CONTRAST = 4.5

@@ -24,7 +24,7 @@ def served(folder: Path) -> Iterator[str]:
     with (folder / "app.out").open("wb") as out:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "streamlit", "run", str(ROOT / "app" / "main.py")),
+                *(sys.executable, "-m", "streamlit", "run", str(ROOT / "app" / "serve.py")),
                 *("--server.port", str(port), "--server.headless", "true"),
             ],
             cwd=folder,

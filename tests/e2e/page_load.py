@@ -29,7 +29,7 @@ from storage.paths import DataDir
 from storage.reader import TelemetryReader
 from tests.e2e.generated import Recipe, sized, write_finished, write_live
 from tests.e2e.page_found import Found, every, most, table
-from tests.e2e.page_open import opening
+from tests.e2e.page_open import floor, opening
 from tests.e2e.page_probe import App, FakeEngine, Tab, chromium, load, settled
 
 SPANS = 1_000_000
@@ -310,6 +310,8 @@ def main() -> int:
         found += windows(scratch, devices)
     if given.soak:
         found += soak(scratch, given.soak)
+    if given.open or given.runs:
+        found += floor(scratch)
     if given.open:
         found += open_timeline(scratch)
     if given.runs:

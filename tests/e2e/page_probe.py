@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import psutil
 from PIL import Image
-from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, sync_playwright
 
 from storage.paths import DataDir
 from tests.e2e.browser import CHROMIUM, FLAGS, STEP_MS
@@ -128,8 +128,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 class Tab:
     """One page in a browser, which counts what comes in."""
 
-    def __init__(self, browser: Browser, **options: Any) -> None:
-        self.page: Page = browser.new_page(**({"viewport": {"width": 1440, "height": 1000}} | options))
+    def __init__(self, browser: Browser | BrowserContext, **options: Any) -> None:
+        if isinstance(browser, Browser):
+            options = {"viewport": {"width": 1440, "height": 1000}} | options
+        self.page: Page = browser.new_page(**options)
         self.page.set_default_timeout(STEP_MS)
         self.bytes = 0
         self.frames: list[int] = []

@@ -1,4 +1,4 @@
-"""The app alone, as `streamlit run app/main.py` serves it, which also writes down how long each part of a page took.
+"""The app alone, as `streamlit run app/serve.py` serves it, which also writes down how long each part of a page took.
 
     BIDIRL_DATA_DIR=... python -m tests.e2e.page_server PORT PARTS.jsonl [REFRESH_S]
 
@@ -51,7 +51,7 @@ def main(port: str, log_file: str, refresh_s: str | None = None) -> None:
     st.fragment = timed(st.fragment, log)
     if refresh_s is not None:
         detail.refresh_interval_s = lambda devices: float(refresh_s)
-    sys.argv = ["streamlit", "run", str(ROOT / "app" / "main.py"), "--server.port", port, "--server.headless", "true"]
+    sys.argv = ["streamlit", "run", str(ROOT / "app" / "serve.py"), "--server.port", port, "--server.headless", "true"]
     cli.main()
 
 

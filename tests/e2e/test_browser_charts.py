@@ -232,6 +232,37 @@ def test_cards_are_a_list_and_say_on_focus_what_they_mean(page: Page) -> None:
     expect(tip).to_be_hidden()
 
 
+def test_the_window_is_chosen_by_keyboard_and_the_picture_follows(page: Page) -> None:
+    windows = page.get_by_role("radiogroup", name="Window")
+    expect(windows.get_by_role("radio", checked=True)).to_have_text("All")
+    axis = "(() => { const a = document.querySelector('.st-key-timeline .blc-plot')._fullLayout.xaxis;"
+    length = f"{axis} return (a.r2l(a.range[1]) - a.r2l(a.range[0])) / 1000; }})()"
+    windows.get_by_role("radio", name="All").focus()
+    page.keyboard.press("ArrowRight")
+    expect(windows.get_by_role("radio", name="15 s")).to_be_focused()
+    wait_for("fifteen seconds", lambda: page.evaluate(length) == pytest.approx(15, abs=0.01))
+    expect(windows.get_by_role("radio", checked=True)).to_have_text("15 s")
+    page.keyboard.press("ArrowLeft")
+    wait_for("the whole run", lambda: page.evaluate(length) > 15.5)
+    expect(windows.get_by_role("radio", checked=True)).to_have_text("All")
+
+
+def test_help_of_a_heading_and_of_the_status_line_opens_on_focus(page: Page) -> None:
+    for said, words in (
+        (page.locator(".st-key-timeline .bht-mark"), "A column of the timeline"),
+        (page.locator(".st-key-status_line .bst-facts"), "Staleness"),
+    ):
+        tip = page.locator(f"#{said.get_attribute('aria-describedby')}")
+        expect(tip).to_be_hidden()
+        said.focus()
+        page.keyboard.press("Shift+Tab")
+        page.keyboard.press("Tab")
+        expect(tip).to_be_visible()
+        expect(tip).to_contain_text(words)
+        page.keyboard.press("Escape")
+        expect(tip).to_be_hidden()
+
+
 def test_nothing_that_ticks_is_read_out_by_itself(page: Page) -> None:
     script = "() => [...document.querySelectorAll('main [role=status], main [aria-live]:not([aria-live=off])')]"
     regions = page.evaluate(script.replace("main ", "") + ".map(e => [e.className, e.textContent])")

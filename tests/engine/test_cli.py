@@ -105,6 +105,43 @@ def store_run(data: DataDir) -> None:
     writer.close()
 
 
+class LivingProcess:
+    """An engine's process as long as nobody ends it."""
+
+    def poll(self) -> None:
+        return None
+
+
+def test_an_engine_of_our_own_stays_for_the_runs_that_others_gave_it(
+    data: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = TelemetryWriter(data.telemetry_db)
+    writer.engine("ours", pid=1, host="here", started_at=T0, beat_at=T0, state="ready", cores=2)
+    for run_id, engine_id, state in (
+        ("mine", "ours", "finished"),
+        ("other", "ours", "running"),
+        ("old", "gone", "running"),
+    ):
+        writer.run(
+            run_id, name="demo", state=state, arm="no_borrow", consume="whole_batch", partition="1:1",
+            created_at=T0, engine_id=engine_id,
+        )  # fmt: skip
+    writer.flush(10)
+    looks = iter(("running", "finished"))
+
+    def look(seconds: float) -> None:
+        writer.run("other", state=next(looks))
+        writer.flush(10)
+
+    monkeypatch.setattr(client.time, "sleep", look)
+    assert client.unfinished(data) == ["other"]
+    client._others_end(data, LivingProcess())  # type: ignore[arg-type]
+    writer.close()
+    assert client.unfinished(data) == []
+    assert next(looks, None) is None
+    assert capsys.readouterr().err.count("this engine stays for other; Ctrl-C") == 1
+
+
 # -- help -------------------------------------------------------------------------------------------------------------
 
 

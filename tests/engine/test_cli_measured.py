@@ -19,7 +19,7 @@ from storage.paths import DataDir
 from storage.reader import TelemetryReader
 from storage.writer import TelemetryWriter
 from tests.planner.profiles import BASE
-from tests.storage.builders import RUN, T0, make_group
+from tests.storage.builders import RUN, T0, make_group, make_step
 
 JOB = "name: small\nalgorithm: {group_size: 2, prompts_per_step: 4, steps: 6}\ndevices: {partition: '1:1'}"
 
@@ -287,6 +287,56 @@ def test_a_job_file_is_played_on_the_work_of_a_past_run(call: Call, data: DataDi
     store_run(data, load_job(Path("job.yaml")), groups=5)
     found = like(call, "job.yaml", "--set", "algorithm.steps=4", "--set", "schedule.arm=opportunistic")
     assert (found["arm"], found["steps"], found["source"]) == ("opportunistic", 4, f"run {RUN}")
+
+
+def store_steps(data: DataDir, *seconds: float) -> None:
+    """Steps of 1000 tokens, one after the other."""
+    writer, ended = TelemetryWriter(data.telemetry_db), T0
+    for number, lasted in enumerate(seconds):
+        began, ended = ended, ended + lasted
+        writer.step(
+            make_step(run_id=RUN, step=number, t_start=began, t_end=ended, prompt_tokens=400, response_tokens=600)
+        )
+    writer.close()
+
+
+def test_the_forecast_stands_beside_what_the_run_measured_and_its_replay_as_it_was(call: Call, data: DataDir) -> None:
+    settings = ["schedule.arm=bidirectional", "schedule.staleness=1"]
+    store_run(data, load_job(Path("job.yaml"), settings), groups=5, staleness=1.0)
+    store_steps(data, 9, 2, 2, 2, 9)
+    found = like(call, "--set", "schedule.arm=no_borrow", "--set", "algorithm.steps=5")
+    beside = found["like"]
+    # the first and the last step are not steady: 3 * 1000 / 6
+    assert (beside["run_id"], beside["steps"], beside["measured_tokens_per_s"]) == (RUN, 5, 500.0)
+    as_is = like(call, "--set", "algorithm.steps=5")
+    assert beside["replayed_tokens_per_s"] == as_is["throughput_tokens_per_s"] == as_is["like"]["replayed_tokens_per_s"]
+    assert beside["model_error"] == pytest.approx(as_is["throughput_tokens_per_s"] / 500 - 1)
+    ratio = found["throughput_tokens_per_s"] / as_is["throughput_tokens_per_s"]
+    assert beside["expected_tokens_per_s"]["middle"] == pytest.approx(500 * ratio)
+    assert as_is["like"]["expected_tokens_per_s"]["middle"] == pytest.approx(500)
+    assert beside["notes"] == ["consume goes from stream to whole_batch with the arm: schedule.consume is not set"]
+    assert as_is["like"]["notes"] == []
+    text = call("simulate", "--like", RUN, "--set", "schedule.arm=no_borrow", "--set", "algorithm.steps=4")[1]
+    assert "measured, as it was" in text
+    assert "the model's error on this run" in text
+    assert "note: compared over the first 4 of its 5 steps" in text
+    assert "note: consume goes from stream to whole_batch" in text
+
+
+def test_a_run_without_a_steady_part_says_why_nothing_is_expected(call: Call, data: DataDir) -> None:
+    store_run(data, load_job(Path("job.yaml")), groups=3)
+    beside = like(call)["like"]
+    assert (beside["measured_tokens_per_s"], beside["expected_tokens_per_s"]) == (None, None)
+    assert beside["notes"][0].startswith(f"run {RUN} has no steady throughput in 0 steps")
+
+
+def test_a_steered_run_is_played_with_what_was_in_force_at_its_end(call: Call, data: DataDir) -> None:
+    store_run(data, load_job(Path("job.yaml")), groups=3, settings={"staleness": 0.5, "partition": "1:1"},
+              config_version=1)  # fmt: skip
+    found = like(call)
+    assert found["staleness"] == 0.5
+    assert any("those in force at its end" in note for note in found["like"]["notes"])
+    assert like(call, "--set", "schedule.staleness=2")["staleness"] == 2.0
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,37 @@ def test_a_training_lease_pays_only_for_the_part_of_its_way_home_that_nothing_hi
     assert row.grad_s == 0.5
 
 
+def test_a_training_lease_that_goes_on_is_measured_as_foretold_by_the_step_that_it_was_granted_in() -> None:
+    lent = Lent()
+    lent.grant(0, 100.0)
+    lent.ready(0, 100.5, 100.75)
+    lent.work(0, 101.0)
+    lent.lending.chunk_done(0, 8, 100)
+    lent.lending.step_closes(105.0)
+    lent.lending.merged(0.5)
+    lent.lending.chunk_done(0, 12, 100)
+    lent.lending.step_closes(110.0)
+    lent.end(0, 111.0)
+    row = lent.release(0, 111.25, 111.5)
+    # 1 s in, 0.5 s merging; the way home of 0.5 s is hidden; 20 groups of 0.25 s in all, 8 of them in the first step,
+    # in which the two trainers at home would have trained them
+    assert row.measured_gain_s == pytest.approx(20 * 0.25 - 1.5)
+    assert row.foretold_gain_s == pytest.approx(8 * 0.25 / 2 - 1.5)
+    assert lent.lending.guards["train_on_rollout"].gains_s == (row.measured_gain_s,), "the guard is told all of it"
+
+
+def test_any_other_lease_is_measured_as_foretold_by_all_that_it_did() -> None:
+    row = Lent().whole(2, start=100.0, groups=3)
+    assert row.foretold_gain_s == row.measured_gain_s == 4.0
+    lent = Lent()
+    lent.grant(2, 100.0, alone_s=20.0)
+    lent.ready(2, 100.5, 100.75)
+    lent.end(2, 110.0)
+    lent.release(2, 110.0, 111.0)
+    lent.lending.step_closes(113.0)
+    assert lent.rows[-1].foretold_gain_s == lent.rows[-1].measured_gain_s == 7.0
+
+
 def test_a_lease_for_the_end_of_a_step_has_won_the_time_by_which_the_step_closed_earlier() -> None:
     lent = Lent()
     lent.grant(2, 100.0, alone_s=20.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.ledger_check import Account, Life
+from engine.ledger_check import CORE_TAKEN, Account, Life
 from engine.ledger_check import check as check_account
 from storage.records import Span
 from tests.storage.builders import T0
@@ -89,13 +89,14 @@ def test_a_sound_ledger_passes_and_gives_its_figures() -> None:
         pytest.param(
             make_spans(busy_cpu_s=4.8),
             make_life(),
-            "device 0: CPU over busy seconds is 0.80, expected 0.85 to 1.02",
+            f"device 0: CPU over busy seconds is 0.80, expected 0.85 to 1.02; {CORE_TAKEN}",
             id="busy spans claim work that was not done",
         ),
         pytest.param(
             make_spans(busy_cpu_s=6.3),
             make_life(),
-            "device 0: CPU over busy seconds is 1.05, expected 0.85 to 1.02",
+            "device 0: CPU over busy seconds is 1.05, expected 0.85 to 1.02; a span holds work of more than its own "
+            "time",
             id="more work than time",
         ),
         pytest.param(

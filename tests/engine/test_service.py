@@ -208,9 +208,14 @@ def test_a_command_to_a_run_that_is_over_or_unknown_is_refused(tmp_path: Path, m
     over = served.mailbox.send("pause", {}, run_id="over", who="test")
     unknown = served.mailbox.send("stop", {}, run_id="nobody", who="test")
     delete = served.mailbox.send("delete", {}, run_id="over", who="test")
+    for run in ("over", "other"):
+        served.mailbox.add_tag(run, "good", who="test")
+        served.mailbox.set_note(run, "as expected", who="test")
     served.passes(2)
     assert served.mailbox.get(over).answer == "run 'over' is finished; only a running one takes commands"
     assert served.mailbox.get(unknown).answer == "run 'nobody' is not known; only a running one takes commands"
     assert served.mailbox.get(delete).state == "applied"
+    assert served.mailbox.get(delete).answer == "Run over is deleted, with its checkpoints, tags and note."
+    assert (served.mailbox.all_tags(), served.mailbox.all_notes()) == ({"other": ("good",)}, {"other": "as expected"})
     assert served.runs() == []
     served.mailbox.close()

@@ -148,7 +148,7 @@ def line(**row: Any) -> str:
         (line(question="\ud800", answer="b"), "line 1, field 'question': holds half a character"),
         (
             f"{line(question='a', answer='b')}\n\n{line(question='a', answer='c')}",
-            "line 3, field 'question': the prompt 'a' is that of line 1 too; allowed: each prompt once",
+            "jsonl:data.jsonl: 1 row has an earlier prompt: line 3 that of line 1, 'a'; allowed: each prompt once",
         ),
     ],
 )
@@ -160,6 +160,19 @@ def test_a_malformed_file_is_refused_with_its_line_and_what_is_allowed(text: str
     assert message.startswith("task.source: jsonl:data.jsonl")
     assert told in message
     assert "\n" not in message
+
+
+def test_all_repeated_prompts_are_told_at_once_and_the_first_of_them_named(tmp_path: Path) -> None:
+    rows = [line(question=f"q{i % 5}", answer="b") for i in range(12)]
+    (tmp_path / "data.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    with pytest.raises(ValueError, match="7 rows have the prompt of an earlier one") as caught:
+        make_task(tmp_path, held_out_items=0)
+    message = str(caught.value)
+    assert "line 6 that of line 1, 'q0'; line 7 that of line 2, 'q1'" in message
+    # five are named; line 11 repeats the first line too, and is counted
+    assert "line 10 that of line 5" in message
+    assert "line 11" not in message
+    assert message.endswith("; and 2 more; allowed: each prompt once")
 
 
 def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:

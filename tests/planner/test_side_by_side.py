@@ -60,6 +60,18 @@ def test_ratios_are_over_the_first_run() -> None:
     assert rows["deaths"] == (None, None), "nothing can be told over 0"
 
 
+@pytest.mark.parametrize(
+    ("base", "other", "alike"),
+    [("cpu", "emulated", False), ("emulated", "cpu", False), ("emulated", "emulated", True), ("cuda", "cpu", True)],
+)
+def test_a_real_run_and_an_emulated_one_have_their_figures_and_no_ratio(base: str, other: str, alike: bool) -> None:
+    results = [RESULT | {"kind": kind} for kind in (base, other)]
+    assert side_by_side.comparable(results) == (True, alike)
+    rows = {row.figure.name: row for row in side_by_side.rows(results)}
+    assert rows["throughput_tokens_per_s"].values == (100.0, 100.0)
+    assert rows["throughput_tokens_per_s"].ratios == (1.0, 1.0 if alike else None)
+
+
 def test_what_no_run_has_is_left_out_and_what_one_lacks_is_not_known() -> None:
     found = values({"throughput_tokens_per_s": None, "steps": 3}, {"throughput_tokens_per_s": 7.0, "steps": 4})
     assert found == {"throughput_tokens_per_s": (None, 7.0), "steps": (3.0, 4.0)}

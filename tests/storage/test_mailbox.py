@@ -175,6 +175,16 @@ def test_settings_notes_and_tags_are_kept(mailbox: Mailbox) -> None:
     assert mailbox.tags(RUN) == ("b",)
 
 
+def test_marks_of_one_run_are_forgotten_and_those_of_others_kept(mailbox: Mailbox) -> None:
+    for run in (RUN, "other"):
+        mailbox.add_tag(run, "good", who="a")
+        mailbox.set_note(run, "as expected", who="a")
+    mailbox.forget_marks(RUN)
+    mailbox.forget_marks("nobody")
+    assert mailbox.all_tags() == {"other": ("good",)}
+    assert mailbox.all_notes() == {"other": "as expected"}
+
+
 SENDER = """
 import sys
 from pathlib import Path

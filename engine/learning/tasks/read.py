@@ -21,6 +21,9 @@ from engine.learning.tasks.task import HELD_OUT_SEED, asked
 PROMPT_FIELDS = ("question", "prompt")
 """Where a prompt is looked for when the job does not say, in this order."""
 
+NAMED_REPEATS = 5
+"""Rows with the prompt of an earlier one that a message names before it counts the rest."""
+
 LAST_LINE = re.compile(r"(?:^|\n)#### *\$?([-+]?[\d,]*\.?\d+)\s*$")
 """How GSM8K ends the way to an answer: a line of its own with the number alone."""
 
@@ -81,21 +84,31 @@ def final_answer(text: str) -> str:
 def _entries(rows: Rows, config: TaskConfig, key: str) -> list[Mapping[str, Any]]:
     """Question, answer and metadata of each row; no two with one question."""
     seen: dict[str, str] = {}
+    again: list[tuple[str, str, str]] = []
     found: list[Mapping[str, Any]] = []
     for row in rows.rows:
         where = f"{key}: {rows.name}, {row.place}"
         prompt_field = _prompt_field(row, config.prompt_field, where)
         question = _prompt(row, prompt_field, where)
         if question in seen:
-            raise ValueError(
-                f"{where}, field {prompt_field!r}: the prompt {question[:60]!r} is that of {seen[question]} too; "
-                "allowed: each prompt once"
-            )
+            again.append((row.place, seen[question], question))
+            continue
         seen[question] = row.place
         answer = _answer(row, config.answer_field, where)
         others = {name: v for name, v in row.values.items() if name not in (prompt_field, config.answer_field)}
         found.append({"question": question, "answer": answer, "metadata": others})
+    if again:
+        raise ValueError(f"{key}: {rows.name}: {_repeated(again)}; allowed: each prompt once")
     return found
+
+
+def _repeated(again: Sequence[tuple[str, str, str]]) -> str:
+    """How many rows repeat a prompt, and the first of them. again: place of the row, of the first with its prompt, and
+    the prompt."""
+    named = "; ".join(f"{place} that of {first}, {prompt[:60]!r}" for place, first, prompt in again[:NAMED_REPEATS])
+    more = f"; and {len(again) - NAMED_REPEATS:,} more" if len(again) > NAMED_REPEATS else ""
+    rows = f"{len(again):,} rows have the prompt of an earlier one" if len(again) > 1 else "1 row has an earlier prompt"
+    return f"{rows}: {named}{more}"
 
 
 def _prompt_field(row: Row, named: str | None, where: str) -> str:
