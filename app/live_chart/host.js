@@ -42,6 +42,20 @@ function myTurn() {
   return mine;
 }
 
+// plotly.js takes the browser long to load: what stands above a chart and is still on its way, such as the table that a
+// page is for, comes first, for a while
+const ABOVE_MS = 800;
+const ON_ITS_WAY = "[data-testid=stSkeleton], [data-testid=stDataFrame]";
+async function afterAbove(state) {
+  const until = performance.now() + ABOVE_MS;
+  const waits = (part) => !part.querySelector("canvas")?.clientHeight
+    && part.compareDocumentPosition(state.root) & Node.DOCUMENT_POSITION_FOLLOWING;
+  while (performance.now() < until && [...document.querySelectorAll(ON_ITS_WAY)].some(waits)) {
+    await new Promise((later) => { setTimeout(later, 20); });
+    await frame(); // in which it is seen
+  }
+}
+
 // together, for each change of the page by itself is a picture of it painted by itself
 const CLOCKS = new Set();
 let ticking;
@@ -176,6 +190,7 @@ async function draw(state) {
   if (print === state.drawn) return;
   state.drawing = true;
   try {
+    if (!library) await afterAbove(state);
     await plotly(state.data.plotly);
     if (!state.ticks) await myTurn();
     if (state.gone) return; // else a plot that nobody sees would never be taken away
