@@ -58,13 +58,18 @@ class DeviceAccount:
     """Time between spans that is missing or counted twice."""
     busy_s: float = 0.0
     idle_s: float = 0.0
+    startup_s: float = 0.0
+    """Of no share and without a CPU witness: a worker that starts reads files, and waits where another one makes what
+    all of them need."""
     busy_cpu_s: float = 0.0
     idle_cpu_s: float = 0.0
 
     def add(self, span: Span) -> None:
         self.gap_s += abs(span.t0 - self.until)
         self.until = span.t1
-        if span.kind == "idle":
+        if span.kind == "startup":
+            self.startup_s += span.seconds
+        elif span.kind == "idle":
             self.idle_s += span.seconds
             self.idle_cpu_s += span.cpu_s or 0.0
         else:
@@ -129,12 +134,13 @@ def _figures(account: DeviceAccount | None, life: Life | None, stored_s: float |
         "gap_fraction": gap / wall if wall > 0 else 1.0,
         "busy_s": account.busy_s,
         "idle_s": account.idle_s,
+        "startup_s": account.startup_s,
         "busy_cpu_s": account.busy_cpu_s,
         "idle_cpu_s": account.idle_cpu_s,
         "other_cpu_s": life.other_cpu_s,
     }
     if stored_s is not None:
-        known = account.busy_s + account.idle_s
+        known = account.busy_s + account.idle_s + account.startup_s
         figures["unstored_fraction"] = abs(known - stored_s) / known if known > 0 else 0.0
     return figures
 

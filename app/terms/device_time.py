@@ -83,7 +83,7 @@ DEVICE_TIME: dict[str, Term] = {
     "cpu_over_busy": Term(
         title="CPU seconds over busy seconds",
         definition="A second witness of what a CPU device did: 0.85 to 1.02 passes, for a core that works is used.",
-        formula="CPU seconds in busy spans / seconds of busy spans",
+        formula="CPU seconds in busy spans / seconds of busy spans, start-up left out",
     ),
     "cpu_over_idle": Term(
         title="CPU seconds over idle seconds",

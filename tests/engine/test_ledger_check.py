@@ -55,6 +55,15 @@ def test_a_sound_ledger_passes_and_gives_its_figures() -> None:
     assert found["devices"]["0"]["wall_s"] == 10.0
 
 
+def test_a_start_up_is_time_of_the_device_but_no_work_that_used_its_core() -> None:
+    waits = Span(run_id="run", device=0, t0=T0 - 40, t1=T0, kind="startup", cpu_s=3.0)
+    life = {0: make_life(began=T0 - 40)}
+    found = check([waits, *make_spans()], life, cpu_witness=True, stored_s={0: 50.0})
+    assert (found["problems"], found["max_gap_fraction"]) == ([], 0.0)
+    assert found["cpu_over_busy"] == pytest.approx(5.7 / 6)
+    assert not check(make_spans(), life, cpu_witness=True)["ok"]
+
+
 @pytest.mark.parametrize(
     ("spans", "life", "problem"),
     [
