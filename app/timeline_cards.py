@@ -73,7 +73,8 @@ def _nothing_here(scene: Scene) -> None:
         icon=symbol("search_off"),
     )
     whole = replace(scene.view.following(), window="all", block=None, lease=None)
-    st.button("Show the whole run", key="timeline_whole_run", on_click=lambda: put(run_id, whole, moved=True))
+    if whole != replace(scene.view, block=None, lease=None):
+        st.button("Show the whole run", key="timeline_whole_run", on_click=lambda: put(run_id, whole, moved=True))
 
 
 def clicked(scene: Scene, click: dict[str, Any]) -> View | None:

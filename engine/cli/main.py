@@ -165,7 +165,8 @@ def main() -> None:
     except typer.TyperException as error:
         text = error.format_message()
         if not text.startswith("Usage: "):
-            _bad_input(text)
+            stray = "unexpected extra argument" in text and "=" in text
+            _bad_input(f"{text}; a setting is given as --set KEY.PATH=VALUE" if stray else text)
         print(text)  # a command was named without what it needs to start: its help
         sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):

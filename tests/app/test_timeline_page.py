@@ -216,6 +216,13 @@ def test_a_window_beyond_the_run_says_when_the_run_was_and_leads_back(folder: Da
     assert asked(page)["window"] == "all"
 
 
+def test_a_whole_run_of_which_nothing_is_known_is_not_offered_again(folder: DataDir, drawn: Drawn) -> None:
+    write(folder, state="failed", steps=0, spans=False)
+    page = show()
+    assert "Nothing is known of this window" in words(page)
+    assert not [button for button in page.button if button.key == "timeline_whole_run"]
+
+
 def test_a_live_run_is_followed_until_the_window_is_held(folder: DataDir, drawn: Drawn) -> None:
     write(folder, state="running", steps=100)
     page = show()

@@ -187,6 +187,9 @@ def test_no_command_shows_the_commands(arguments: tuple[str, ...], call: Call) -
         pytest.param("nonsense", "No such command 'nonsense'", id="unknown command"),
         pytest.param("run", "Missing argument 'JOB.yaml'", id="no job"),
         pytest.param("run good.yaml --colour", "No such option: --colour", id="unknown option"),
+        pytest.param(
+            "run good.yaml seed=3", "(seed=3); a setting is given as --set KEY.PATH=VALUE", id="a setting without --set"
+        ),
         pytest.param("run missing.yaml", "missing.yaml: no such file", id="missing file"),
         pytest.param("run .", ".: cannot be read: [Errno 21] Is a directory", id="a folder"),
         pytest.param(
