@@ -111,7 +111,7 @@ def _structure(scene: Scene, commands: History, whole: bool, window: tuple[float
 def _parts(found: Structure, known_s: float, price: Price | None, unit: str) -> None:
     with st.container(key="timeline_structure", gap="small"):
         for name, share, told in (
-            ("structural_bubble", found.structural, "the pools' speeds do not match at this split"),
+            ("structural_bubble", found.structural, "the pools' speeds differ"),
             ("residual_bubble", found.residual, "tails, drift and waits beyond that"),
         ):
             title = name.removesuffix("_bubble")
