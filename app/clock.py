@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+DASH = "–"
+"""In place of a value that is not known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageClock:

@@ -20,7 +20,7 @@ from app.markup import literal
 from app.modelled import Pace, pace_of
 from app.picture import Picture, read_kept
 from app.run_job import deterministic
-from app.runs_table import engine_silent, state_of
+from app.runs_table import state_of
 from app.status import symbol
 from app.wanted import job_now
 from engine.config.whatif import idle_shares
@@ -46,11 +46,6 @@ class Seen(Picture):
     """Newest first."""
     history: History
     """What they changed."""
-
-    @property
-    def silent(self) -> bool:
-        """Whether the engine of a run that goes on is not heard."""
-        return engine_silent(self.run, self.engine, self.now)
 
     @property
     def drawn(self) -> tuple[object, ...]:
@@ -98,7 +93,7 @@ def head_part(run_id: str, drawn: tuple[object, ...]) -> None:
         seen.run, seen.shown_state, seen.engine, seen.now, rest, deterministic=deterministic(seen.run.job)
     )
     with st.container(key="notices"):
-        if seen.silent:
+        if seen.engine_silent:
             states.engine_silent(seen.engine, None, seen.now, session.page_clock(), session.data_dir().root)
             st.caption(f"A command that no engine takes within {session.COMMAND_EXPIRES_S / 60:.0f} minutes expires.")
         allowed, lacks = session.may_command()

@@ -11,10 +11,10 @@ from typing import Any
 import streamlit as st
 
 from app import decision_detail, decision_story
-from app.clock import PageClock
+from app.clock import DASH, PageClock
 from app.decision_filters import STEPS_HELP, TIMES_HELP, Asked, understood
 from app.decision_reading import DECISION_KEY, LEASE_KEY, Listed, Place
-from app.decision_rows import ACTION_WORDS, DASH, nothing_decided
+from app.decision_rows import ACTION_WORDS, nothing_decided
 from app.glossary import help_of
 from app.lending import DIRECTION_WORDS, device_list
 from app.markup import literal

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from app.clock import count, duration
-from app.decision_rows import DASH, seconds
+from app.clock import DASH, count, duration
+from app.decision_rows import seconds
 from app.figures.decisions import gain_so_far, regret_so_far, share_paid_off
 from app.glossary import plain_of
 from app.governing import ONE_WAY

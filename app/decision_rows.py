@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.clock import PageClock, duration
+from app.clock import DASH, PageClock, duration
 from app.lending import DIRECTION_WORDS, Lending, delivered, device_list, measured_cost_s
 from app.markup import literal
 from app.modelled import REAL, Pace
 from app.status import symbol
 from storage.records import DecisionRow, LeaseRow
 from storage.words import DIRECTIONS
-
-DASH = "–"
 
 ACTION_WORDS = {"lend": "lent", "refuse": "refused", "end": "ended", "revoke": "revoked"}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.clock import PageClock, duration
-from app.decision_rows import DASH, seconds
+from app.clock import DASH, PageClock, duration
+from app.decision_rows import seconds
 from app.lending import DIRECTION_WORDS, delivered, device_list, measured_cost_s
 from app.modelled import Pace
 from storage.records import DecisionRow, LeaseRow

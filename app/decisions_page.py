@@ -26,7 +26,7 @@ from app.markup import literal
 from app.modelled import pace_of
 from app.picture import Picture, read_kept
 from app.run_job import deterministic
-from app.runs_table import engine_silent, state_of
+from app.runs_table import state_of
 from app.status import symbol
 from engine.config import BORROWING_ARMS
 from storage.database import StorageError
@@ -100,7 +100,7 @@ def head_part(run_id: str, drawn_state: str) -> None:
     run = seen.run
     header.status_line(run, seen.state, seen.engine, seen.now, None, deterministic=deterministic(run.job))
     with st.container(key="notices"):
-        if engine_silent(run, seen.engine, seen.now):
+        if seen.engine_silent:
             states.engine_silent(seen.engine, None, seen.now, session.page_clock(), session.data_dir().root)
     numbers(seen)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.clock import count, device_time
+from app.clock import DASH, count, device_time
 from app.glossary import plain_of
 from app.modelled import EMULATED, Pace, pace_of
 from planner.policy.bound import Bound
@@ -32,8 +32,6 @@ SPARK_POINTS = 40
 
 STEADY = 0.03
 """Rates of ten steps differ by this much by chance."""
-
-DASH = "–"
 
 Sums = Mapping[str, float]
 """Rollup column -> device-seconds."""

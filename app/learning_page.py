@@ -25,7 +25,7 @@ from app.markup import literal
 from app.modelled import LEARNS_NOTHING
 from app.picture import Picture, read_kept
 from app.run_job import deterministic
-from app.runs_table import engine_silent, state_of
+from app.runs_table import state_of
 from app.status import symbol
 from app.step_speed import AXES, axis, edges, idle_shares, tokens_per_s
 from storage.database import StorageError
@@ -120,7 +120,7 @@ def head_part(run_id: str, drawn_state: str) -> None:
     rest = seconds_left(run, frame.steps) if frame.live else None
     header.status_line(run, frame.state, frame.engine, frame.now, rest, deterministic=deterministic(run.job))
     with st.container(key="notices"):
-        if engine_silent(run, frame.engine, frame.now):
+        if frame.engine_silent:
             states.engine_silent(frame.engine, None, frame.now, session.page_clock(), session.data_dir().root)
         if frame.pace.emulated:
             st.info(f"**{LEARNS_NOTHING}** Speed, idle time and lag are shown.", icon=symbol("science"))

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from app import palette
-from app.clock import count
+from app.clock import DASH, count
 from app.figures.learning import MAX_POINTS, SMOOTHING_STEPS, lag_cap, lag_mean, number, smooth
 from app.figures.panels import Panel, Series
-from app.key_figures import DASH
 from app.modelled import Pace
 from app.step_speed import Axis
 from storage.records import EvalRow, StepRow

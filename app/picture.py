@@ -10,6 +10,7 @@ import streamlit as st
 
 from app import session
 from app.modelled import Pace, pace_of
+from app.runs_table import engine_silent
 from storage.database import StorageError
 from storage.reader import TelemetryReader
 from storage.records import EngineRow, RunRow
@@ -38,6 +39,11 @@ class Picture:
     def pace(self) -> Pace:
         """How the seconds of its devices relate to those that are stored."""
         return pace_of(self.run)
+
+    @property
+    def engine_silent(self) -> bool:
+        """Whether the engine of a run that goes on is not heard."""
+        return engine_silent(self.run, self.engine, self.now)
 
 
 Kept = TypeVar("Kept", bound=Picture)

@@ -12,7 +12,7 @@ from typing import Any
 import streamlit as st
 
 from app import plan_grid, plan_played, plan_rows, plan_state
-from app.clock import count
+from app.clock import DASH, count
 from app.figures.plan import Mark, points_map
 from app.glossary import help_of
 from app.live_chart import chart, live_chart
@@ -145,7 +145,7 @@ def _map(
 
 
 def _cell(value: float | None, measure: str) -> str:
-    return plan_rows.DASH if value is None else count(value) if measure == "tokens/s" else f"{value:.1%}"
+    return DASH if value is None else count(value) if measure == "tokens/s" else f"{value:.1%}"
 
 
 def _chosen(job: Job, planned: Planned, grid: Grid) -> Place | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.clock import DASH
 from engine.config.planning import Planned
 from planner.partitions import Candidate
 from planner.profile import Profile
@@ -15,8 +16,6 @@ MOST_FEASIBLE, MOST_INFEASIBLE = 300, 60
 """Rows shown of each: a table is read from its top, and reasons repeat."""
 
 BEST, BEST_BORROWING = "best", "best with borrowing"
-
-DASH = "–"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

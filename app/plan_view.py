@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from app import plan_grid, plan_rows
-from app.clock import count
+from app.clock import DASH, count
 from app.figures.plan import SplitPoint, splits
 from app.glossary import help_of
 from app.live_chart import chart, kept_chart, live_chart
@@ -33,7 +33,7 @@ def headline(job: Job, planned: Planned, times: Times) -> None:
     best, lending = plan.best, plan.best_borrowing
     one.metric(
         "Best split, rollout:train",
-        plan_rows.DASH if best is None else plan_rows.split_of(best),
+        DASH if best is None else plan_rows.split_of(best),
         None if best is None else f"{count((best.rate or 0) * tokens)} tokens/s · step {seconds(best.step_s)}",
         delta_color="off",
         delta_arrow="off",
@@ -41,7 +41,7 @@ def headline(job: Job, planned: Planned, times: Times) -> None:
     )
     two.metric(
         "Best split with borrowing",
-        plan_rows.DASH if lending is None else plan_rows.split_of(lending),
+        DASH if lending is None else plan_rows.split_of(lending),
         None if lending is None else f"step {seconds(lending.borrowing_step_s)}",
         delta_color="off",
         delta_arrow="off",
@@ -50,7 +50,7 @@ def headline(job: Job, planned: Planned, times: Times) -> None:
     idle = None if best is None else best.idle_fraction
     three.metric(
         "Structural idle of the best",
-        plan_rows.DASH if idle is None else f"{idle:.1%}",
+        DASH if idle is None else f"{idle:.1%}",
         "without borrowing",
         delta_color="off",
         delta_arrow="off",
@@ -73,7 +73,7 @@ def headline(job: Job, planned: Planned, times: Times) -> None:
 
 def seconds(value: float | None) -> str:
     """ "118 s", "0.42 s"."""
-    return plan_rows.DASH if value is None else f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
+    return DASH if value is None else f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
 
 
 def model(found: StageModel) -> str:
@@ -144,7 +144,7 @@ def splits_table(job: Job, planned: Planned) -> Candidate | None:
         on_select="rerun",
         selection_mode="single-row",
         key=f"plan_splits_table:{len(found.all)}",
-        placeholder=plan_rows.DASH,
+        placeholder=DASH,
         alt="Every split of the devices with its predicted figures, or the reason why it cannot be",
         height="content" if len(found.all) <= 12 else 460,
         column_config={

@@ -8,13 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.clock import count
+from app.clock import DASH, count
 from app.figures.plan_replays import Replayed
 from app.markup import literal
 from app.modelled import pace_of
 from app.plan_played import Figures
 from app.plan_replay import AS_IS, Alternative, Past, error_of, expected
-from app.plan_rows import DASH
 from engine.config import Job, consume_told
 from planner.whatif import Band
 from storage.records import RunRow

@@ -14,6 +14,7 @@ from typing import Any
 import streamlit as st
 
 from app import plan_played, plan_replay, plan_whatif_rows, session
+from app.clock import DASH
 from app.figures.plan_replays import replays
 from app.glossary import help_of, helps_of
 from app.live_chart import chart, live_chart
@@ -23,7 +24,6 @@ from app.modelled import pace_of
 from app.plan_launch import Point, launch_button
 from app.plan_played import Todo
 from app.plan_replay import AS_IS, Alternative, NotReplayable, Past
-from app.plan_rows import DASH
 from app.plan_view import SIMULATED
 from app.plan_whatif_rows import partitions_of
 from app.run_job import job_of

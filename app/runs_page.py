@@ -13,10 +13,10 @@ from hashlib import sha256
 import streamlit as st
 
 from app import compare_view, header, runs_actions, runs_bench, runs_url, session, states
+from app.clock import DASH
 from app.compare_rows import named
 from app.export_view import import_bundle
 from app.glossary import help_of
-from app.key_figures import DASH
 from app.live_page import every
 from app.markup import literal
 from app.modelled import EMULATED, LEARNS_NOTHING, is_emulated, pace_of

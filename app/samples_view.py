@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.clock import PageClock, duration
+from app.clock import DASH, PageClock, duration
 from app.glossary import help_of, helps_of
-from app.key_figures import DASH
 from app.markup import literal
 from app.status import symbol
 from storage.filters import SORTS, GroupFilter

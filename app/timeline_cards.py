@@ -82,14 +82,22 @@ def clicked(scene: Scene, click: dict[str, Any]) -> View | None:
     lease = click.get("customdata")
     if isinstance(lease, int) and not isinstance(lease, bool):
         return replace(scene.view, lease=lease, block=None)
+    place = _place(scene, click)
+    if place is None:
+        return None
+    row, at = place
+    return replace(scene.view, block=Block(row=scene.rows[row].key, at=round(at, 3)), lease=None)
+
+
+def _place(scene: Scene, click: dict[str, Any]) -> tuple[int, float] | None:
+    """Which row was clicked on, and when in its time, unix seconds; None for a place that is none."""
     y = click.get("y")
     if click.get("curve") != 0 or not isinstance(y, int | float) or not 0 <= round(y) < len(scene.rows):
         return None
     try:
-        at = session.page_clock().from_axis(click.get("x"))
+        return round(y), session.page_clock().from_axis(click.get("x"))
     except ValueError:
         return None
-    return replace(scene.view, block=Block(row=scene.rows[round(y)].key, at=round(at, 3)), lease=None)
 
 
 def read_chosen(scene: Scene) -> Chosen | None:
@@ -165,16 +173,13 @@ def heatmap_card(scene: Scene, commands: History) -> None:
 def cell_clicked(scene: Scene, click: dict[str, Any], bin_s: float) -> View | None:
     """The view of the cell of the heatmap that was clicked on, with as much of the run on either side; None for a place
     that is none. bin_s: length of a cell, seconds."""
-    y = click.get("y")
-    if click.get("curve") != 0 or not isinstance(y, int | float) or not 0 <= round(y) < len(scene.rows):
+    place = _place(scene, click)
+    if place is None:
         return None
-    try:
-        at = session.page_clock().from_axis(click.get("x"))
-    except ValueError:
-        return None
+    row, at = place
     begin = at // bin_s * bin_s
     low, high = max(begin - bin_s, scene.begin), min(begin + 2 * bin_s, scene.end)
     if high - low < SHORTEST_S:
         return None
-    block = Block(row=scene.rows[round(y)].key, at=round(begin + bin_s / 2, 3))
+    block = Block(row=scene.rows[row].key, at=round(begin + bin_s / 2, 3))
     return replace(scene.view.showing(low, high), block=block, lease=None)

@@ -12,8 +12,8 @@ from typing import Any
 import streamlit as st
 
 from app import decision_story, session
-from app.clock import PageClock, count, duration
-from app.decision_rows import ACTION_WORDS, DASH, seconds
+from app.clock import DASH, PageClock, count, duration
+from app.decision_rows import ACTION_WORDS, seconds
 from app.lending import DIRECTION_WORDS, delivered, device_list
 from app.markup import literal
 from app.modelled import Pace

@@ -8,12 +8,12 @@ from html import escape
 
 import streamlit as st
 
-from app.clock import PageClock, device_time, duration
+from app.clock import DASH, PageClock, device_time, duration
 from app.command_words import History
 from app.figures.bubbles import lost_time
 from app.figures.command_marks import applied
 from app.glossary import help_of
-from app.key_figures import DASH, idle_fraction, idle_seconds, total
+from app.key_figures import idle_fraction, idle_seconds, total
 from app.lending import device_list
 from app.live_chart import kept_chart, live_chart
 from app.lost_time import Structure, stored_structure, structure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app import detail
-from app.clock import PageClock, device_time, duration
+from app.clock import DASH, PageClock, device_time, duration
 from app.command_words import History
 from app.figures.bubbles import ROWS_PX as HEAT_PX
 from app.figures.bubbles import bubble_heatmap, causes, lost_time, lost_words
@@ -11,7 +11,7 @@ from app.figures.command_marks import MAX_COMMANDS, command_marks, fewest_lanes,
 from app.figures.event_marks import EVENTS_PX, event_marks
 from app.figures.lease_marks import lease_marks
 from app.figures.timeline import MARKS_HEIGHT_PX, MAX_MARKS, ROWS_PX, timeline
-from app.key_figures import DASH, idle_fraction
+from app.key_figures import idle_fraction
 from app.lending import MAX_LEASE_MARKS
 from app.live_chart import Chart, chart
 from app.lost_time import coarser, sums
