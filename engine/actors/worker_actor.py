@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 NICE = 10
 """Workers yield to the engine, Ray and the page, which need little and need it at once."""
 
+HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
+"""Torch, which reads this as it loads, then asks for huge pages: what a pass allocates is touched anew each time, and a
+first touch costs the same for 2 MB as for 4 kB. The operator's own setting is kept."""
+
 FETCH_S = 60.0
 """Longest wait for weights or a gradient of another worker."""
 
@@ -62,6 +66,7 @@ class _WorkerProcess:
     def __init__(self, spec: WorkerSpec) -> None:
         assert spec.core is not None, f"device {spec.device} has no core of its own"
         pin(spec.core)
+        os.environ.setdefault(HUGE_PAGES, "1")
         import torch
 
         from engine.worker.device_worker import DeviceWorker

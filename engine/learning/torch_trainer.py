@@ -27,6 +27,7 @@ from engine.learning.losses import loss_of
 from engine.learning.micro_batches import Sample, bundles, micro_batches
 from engine.learning.optimizer_state import restore_snapshot, take_snapshot
 from engine.learning.policy_loss import PolicyLoss
+from engine.learning.reused_arrays import ReusedArrays
 from engine.learning.samples import count, samples_of
 from engine.learning.sequences import FinishedGroup
 from engine.learning.snapshot import Snapshot
@@ -78,6 +79,7 @@ class TorchTrainer:
         self._tokens = 0
         self._rows: dict[GroupKey, Vector] = {}
         """In deterministic mode: the gradient of each group of the step that carried one."""
+        self._arrays = ReusedArrays()
         self._merged = merged
         self._reference = reference_copy(model) if algorithm.kl_coef > 0 else None
         self._objective = loss_of(algorithm, max_response_tokens=max_response_tokens)
@@ -114,7 +116,7 @@ class TorchTrainer:
     def gradient(self) -> Gradient:
         if self._deterministic:
             return group_gradients.stack(self._rows, tokens=self._tokens, parameters=parameter_count(self._model))
-        return Gradient(vector=flatten_gradients(self._model), tokens=self._tokens)
+        return Gradient(vector=flatten_gradients(self._model, out=self._fresh()), tokens=self._tokens)
 
     def finish_step(self, parts: Sequence[Gradient] | None = None) -> StepStats:
         adamw = self._optimizer("finish a step")
@@ -139,7 +141,7 @@ class TorchTrainer:
         self._tokens = 0
 
     def vector(self) -> Vector:
-        return flatten(self._model)
+        return flatten(self._model, out=self._fresh())
 
     def take(self, vector: Vector, version: int) -> None:
         load_flat(self._model, vector)
@@ -156,7 +158,7 @@ class TorchTrainer:
 
     def snapshot(self, parameters: Vector | None = None) -> Snapshot:
         adamw = self._optimizer("take a snapshot")
-        return take_snapshot(self._model, adamw, version=self._version, parameters=parameters)
+        return take_snapshot(self._model, adamw, version=self._version, parameters=parameters, arrays=self._arrays)
 
     def restore(self, snapshot: Snapshot) -> None:
         restore_snapshot(self._model, self._optimizer("restore a snapshot"), snapshot)
@@ -186,6 +188,10 @@ class TorchTrainer:
         adamw = self._optimizer("load a checkpoint")
         self._version = checkpoint.load(folder, self._model, adamw, reference=self._reference)
         self.discard()
+
+    def _fresh(self) -> Vector:
+        """[parameters], arbitrary content."""
+        return self._arrays.empty((parameter_count(self._model),))
 
     def _optimizer(self, purpose: str) -> torch.optim.AdamW:
         if self._adamw is None:

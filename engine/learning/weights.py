@@ -32,9 +32,9 @@ def nbytes_of(model: torch.nn.Module) -> int:
     return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
 
 
-def flatten(model: torch.nn.Module) -> Vector:
-    """A copy of the weights, float32 [parameters]."""
-    vector = np.empty(parameter_count(model), dtype=np.float32)
+def flatten(model: torch.nn.Module, *, out: Vector | None = None) -> Vector:
+    """A copy of the weights, float32 [parameters]; in `out` where that is given."""
+    vector = np.empty(parameter_count(model), dtype=np.float32) if out is None else out
     offset = 0
     for name, parameter in trained(model):
         if parameter.dtype != torch.float32:
@@ -44,13 +44,13 @@ def flatten(model: torch.nn.Module) -> Vector:
     return vector
 
 
-def flatten_gradients(model: torch.nn.Module) -> Vector:
-    """A copy of the gradients, float32 [parameters]; zeros where there is none."""
-    vector = np.zeros(parameter_count(model), dtype=np.float32)
+def flatten_gradients(model: torch.nn.Module, *, out: Vector | None = None) -> Vector:
+    """A copy of the gradients, float32 [parameters], zeros where there is none; in `out` where that is given."""
+    vector = np.empty(parameter_count(model), dtype=np.float32) if out is None else out
     offset = 0
     for _, parameter in trained(model):
-        if parameter.grad is not None:
-            vector[offset : offset + parameter.numel()] = as_array(parameter.grad).reshape(-1)
+        piece = vector[offset : offset + parameter.numel()]
+        piece[:] = 0.0 if parameter.grad is None else as_array(parameter.grad).reshape(-1)
         offset += parameter.numel()
     return vector
 
