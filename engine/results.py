@@ -22,6 +22,10 @@ from storage.records import RunRow, StepRow
 Seconds = Mapping[int, Mapping[str, float]]
 """Device -> rollup column -> seconds."""
 
+MOST_OF_OWN_WORK = 2.0
+"""A steady rate is at most what all devices make at the run's own cost of a token, but for a first step that is slower
+than the others; steps that seem to be this many times faster say nothing of the run."""
+
 
 def build(
     reader: TelemetryReader,
@@ -52,8 +56,8 @@ def build(
     ledger = final.get("ledger") or run.ledger or {}
     pools = {device.device: device.pool for device in reader.devices(run.run_id)}
     tokens = sum(step.prompt_tokens + step.response_tokens for step in steps) if steps else None
-    reached = _throughput(run, steps)
     done = work.work_of(seconds, tokens)
+    reached = _throughput(run, steps, devices=len(pools), own=work.device_s_per_token(done))
     least = min(filter(None, (work.device_s_per_token(done), bound_s_per_token)), default=None)
     fields: dict[str, Any] = {
         "run_id": run.run_id,
@@ -83,6 +87,7 @@ def build(
         "idle": _idle(seconds, steps, pools),
         "ledger": {
             "ok": ledger.get("ok"),
+            "problems": ledger.get("problems"),
             "max_gap_fraction": ledger.get("max_gap_fraction"),
             "cpu_over_busy": ledger.get("cpu_over_busy"),
             "cpu_over_idle": ledger.get("cpu_over_idle"),
@@ -149,9 +154,13 @@ def _partition(text: str | None) -> dict[str, int] | None:
     return {"rollout": int(rollout), "train": int(train)}
 
 
-def _throughput(run: RunRow, steps: Sequence[StepRow]) -> float | None:
+def _throughput(run: RunRow, steps: Sequence[StepRow], *, devices: int, own: float | None) -> float | None:
+    """None where the steps that count are too few to be a rate: `own`, device-seconds per token of the whole run, says
+    that its devices cannot do so many, so the steps consumed what was generated, or needed no training, before them."""
     timed = [(step.prompt_tokens + step.response_tokens, step.t_end - step.t_start) for step in steps]
-    return throughput(timed, run.staleness or 0.0)
+    rate = throughput(timed, run.staleness or 0.0)
+    ratio = work.bound_ratio(rate, devices, own)
+    return None if ratio is not None and ratio > MOST_OF_OWN_WORK else rate
 
 
 def _reward(steps: Sequence[StepRow]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def result(job: Job, setup: Setup, split: Candidate | None, trace: Trace, worklo
         "excluded": {},
         "idle": idle_of(trace, split),
         "ledger": dict.fromkeys(
-            ("ok", "max_gap_fraction", "cpu_over_busy", "cpu_over_idle", "other_cpu_over_wall"), None
+            ("ok", "problems", "max_gap_fraction", "cpu_over_busy", "cpu_over_idle", "other_cpu_over_wall"), None
         ),
         "leases": {direction: _leases(trace, direction) for direction in DIRECTIONS},
         "switch": _switch(trace, setup),

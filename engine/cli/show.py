@@ -62,7 +62,7 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("steps", str(result["steps"])),
         ("wall time", _seconds(result["wall_s"])),
         ("of it warm-up", _seconds(result["warm_up_s"])),
-        ("throughput", f"{_number(result['throughput_tokens_per_s'], ',.0f')} tokens/s"),
+        ("throughput", _throughput(result)),
         *_learning(result),
         ("of the work bound", _number(result.get("bound_ratio"), ".1%")),
         ("idle share of device time", _number(idle["fraction"], ".1%")),
@@ -72,6 +72,8 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("weight publish, median", _milliseconds(result["publish_s"])),
         *_leases(result),
         ("ledger gap / CPU over busy", _ledger(result["ledger"])),
+        # a result that an older version stored lacks them
+        *(("  ledger", problem) for problem in result["ledger"].get("problems") or ()),
     ]
     if result.get("deaths"):
         rows.append(("workers that died and were replaced", str(result["deaths"])))
@@ -129,6 +131,11 @@ def _first_last(evals: Sequence[dict[str, Any]]) -> str:
     if not evals:
         return "-"
     return f"{evals[0]['accuracy']:.3f} / {evals[-1]['accuracy']:.3f}"
+
+
+def _throughput(result: dict[str, Any]) -> str:
+    rate = result["throughput_tokens_per_s"]
+    return f"{rate:,.0f} tokens/s" if rate is not None else "- (too few steps for a rate)"
 
 
 def _ledger(ledger: dict[str, Any]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine import results
+from engine.cli import show
 from storage import words
 from storage.reader import TelemetryReader
 from storage.records import DeviceRow, EvalRow, Span, StepRow
@@ -95,7 +97,7 @@ def train(store: Store, *steps: dict[str, Any]) -> None:
     )
     for number, overrides in enumerate(steps):
         begin = T0 + 20 + 10 * number
-        row: StepRow = make_step(step=number + 1, t_start=begin, t_end=begin + 10, **overrides)
+        row: StepRow = make_step(**{"step": number + 1, "t_start": begin, "t_end": begin + 10, **overrides})
         store.writer.step(row)
 
 
@@ -162,6 +164,34 @@ def test_steps_give_tokens_time_reward_and_throughput(store: Store) -> None:
 def test_a_throughput_of_too_few_steps_is_not_known(store: Store) -> None:
     train(store, {}, {})
     assert store.build()["throughput_tokens_per_s"] is None
+
+
+def test_a_throughput_that_the_devices_cannot_reach_is_not_known(store: Store) -> None:
+    """Steps without signal end at once: their groups were generated while the one before them was trained."""
+    store.writer.devices(RUN, [DeviceRow(device=d, node="local", pool=pool) for d, pool in enumerate(words.POOLS)])
+    for device, kind in enumerate(("rollout", "train")):
+        store.writer.spans(
+            [Span(run_id=RUN, device=device, t0=T0 + 20, t1=T0 + 50, kind=kind, role="primary", cpu_s=None)]
+        )
+    # 60 device-seconds for 1200 tokens: 40 tokens/s at the most
+    ends = [T0 + 20, T0 + 30, T0 + 34, T0 + 38, T0 + 60]
+    train(store, *({"t_start": begin, "t_end": end} for begin, end in pairwise(ends)))
+    assert store.build()["throughput_tokens_per_s"] == pytest.approx(600 / 8), "faster, but not out of all reason"
+    ends = [T0 + 20, T0 + 49, T0 + 50, T0 + 50.1, T0 + 60]
+    train(store, *({"t_start": begin, "t_end": end} for begin, end in pairwise(ends)))
+    result = store.build()
+    assert (result["throughput_tokens_per_s"], result["bound_ratio"]) == (None, None)
+
+
+def test_the_printed_summary_says_why_a_check_failed_and_why_there_is_no_rate(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(store, {})
+    show.summary(store.build(ledger={"ok": False, "problems": ["device 1: 2% missing"], "max_gap_fraction": 0.02}))
+    told = capsys.readouterr().out
+    assert "FAILED" in told
+    assert "device 1: 2% missing" in told
+    assert "- (too few steps for a rate)" in told
 
 
 def test_lags_are_counted_over_the_run_and_the_last_one_as_a_share_of_its_step(store: Store) -> None:
