@@ -45,6 +45,8 @@ class Need:
     """Weights, gradients, optimizer state, reference."""
     passes: int
     """What forward and backward passes keep, and the key-value caches."""
+    sent: int
+    """What trainers write into to send it: each a vector of its weights or gradients, one the moments besides."""
     shared: int
     """Published weights, snapshots, shipped gradients."""
     workers: int
@@ -52,10 +54,10 @@ class Need:
 
     @property
     def total(self) -> int:
-        return self.rollouters + self.trainers + self.passes + self.shared + self.workers
+        return self.rollouters + self.trainers + self.passes + self.sent + self.shared + self.workers
 
     def __str__(self) -> str:
-        parts = ("trainers", "rollouters", "passes", "shared", "workers")
+        parts = ("trainers", "rollouters", "passes", "sent", "shared", "workers")
         return ", ".join(f"{name} {getattr(self, name) / GB:.1f}" for name in parts)
 
 
@@ -77,6 +79,7 @@ def needed(job: Job, files: ModelFiles) -> Need:
         rollouters=rollouters * (frozen + trained),
         trainers=trainers * (frozen + 2 * trained + reference) + primaries * moments,
         passes=trainers * _pass_bytes(job, files) + rollouters * _cache_bytes(job, files),
+        sent=trainers * trained + (moments if partition is not None else 0),
         shared=PUBLISHED * trained + aside + shipped,
         workers=devices * WORKER_BYTES,
     )
