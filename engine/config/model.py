@@ -1,6 +1,6 @@
 """Which model a job trains, and how: its source, number type, prompt form, adapters. Every field says its unit.
 
-Whether the source is there and loads is asked at launch (`engine.model_check`) and in every worker.
+Whether the source is there and loads is asked at launch (`engine.models.check`) and in every worker.
 """
 
 from __future__ import annotations

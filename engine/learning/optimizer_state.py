@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from engine.learning.reused_arrays import ReusedArrays
-from engine.learning.snapshot import Snapshot
+from engine.learning.snapshot import Arrays, Snapshot
 from engine.learning.weights import Vector, as_array, copy_in, flatten, load_flat, parameter_count, trained
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -23,11 +22,11 @@ def take_snapshot(
     *,
     version: int,
     parameters: Vector | None,
-    arrays: ReusedArrays,
+    arrays: Arrays,
 ) -> Snapshot:
-    """Copies in `arrays`; `parameters`, where the caller has them already, is not one more."""
+    """Copies, that of the moments in `arrays`; `parameters`, where the caller has them already, is not one more."""
     moments, steps = _moments(model, optimizer, arrays)
-    held = flatten(model, out=arrays.empty((parameter_count(model),))) if parameters is None else parameters
+    held = flatten(model) if parameters is None else parameters
     return Snapshot(version=version, parameters=held, moments=moments, optimizer_steps=steps)
 
 
@@ -56,7 +55,7 @@ def restore_snapshot(model: torch.nn.Module, optimizer: torch.optim.AdamW, snaps
         offset += parameter.numel()
 
 
-def _moments(model: torch.nn.Module, optimizer: torch.optim.AdamW, arrays: ReusedArrays) -> tuple[Vector, int]:
+def _moments(model: torch.nn.Module, optimizer: torch.optim.AdamW, arrays: Arrays) -> tuple[Vector, int]:
     """float32 [2, parameters] and the steps made; [0, 0] before the first."""
     if not optimizer.state:
         return np.zeros((0, 0), dtype=np.float32), 0

@@ -8,9 +8,12 @@ reference of a KL term are not part of it.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +22,16 @@ from engine.learning.whole_folder import whole_folder
 
 FORMAT = 1
 """Of the folder; another number is refused rather than guessed at."""
+
+PARAMETERS, MOMENTS, ABOUT = "parameters.npy", "moments.npy", "snapshot.json"
+"""Files of the folder."""
+
+
+class Arrays(Protocol):
+    """Where large arrays come from."""
+
+    def empty(self, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+        """float32 of this shape, its content arbitrary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +51,20 @@ class Snapshot:
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return self.parameters.nbytes + self.moments.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class _InFile:
+    """One array, which is a file."""
+
+    path: Path
+
+    def empty(self, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+        """Raises OSError where the disk has no room for it: found out later, that would end the process."""
+        array = np.lib.format.open_memmap(self.path, mode="w+", dtype=np.float32, shape=shape)
+        with self.path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, self.path.stat().st_size)
+        return array
 
 
 def check_same(held: Snapshot, wanted: Snapshot) -> None:
@@ -64,13 +91,17 @@ def check_same(held: Snapshot, wanted: Snapshot) -> None:
         )
 
 
-def write(folder: Path, snapshot: Snapshot) -> None:
-    """The folder appears whole or not at all; an existing one is replaced."""
-    about = {"format": FORMAT, "version": snapshot.version, "optimizer_steps": snapshot.optimizer_steps}
+def write(folder: Path, take: Callable[[Arrays], Snapshot]) -> Snapshot:
+    """Write what `take` gives while it is taken: with the arrays that it is handed moments go to their file and need no
+    memory of their own. The folder appears whole or not at all; an existing one is replaced."""
     with whole_folder(folder) as fresh:
-        np.save(fresh / "parameters.npy", snapshot.parameters)
-        np.save(fresh / "moments.npy", snapshot.moments)
-        (fresh / "snapshot.json").write_text(json.dumps(about), encoding="utf-8")
+        taken = take(_InFile(fresh / MOMENTS))
+        if not isinstance(taken.moments, np.memmap):
+            np.save(fresh / MOMENTS, taken.moments)
+        np.save(fresh / PARAMETERS, taken.parameters)
+        about = {"format": FORMAT, "version": taken.version, "optimizer_steps": taken.optimizer_steps}
+        (fresh / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+    return taken
 
 
 def read(folder: Path) -> Snapshot:
@@ -79,13 +110,13 @@ def read(folder: Path) -> Snapshot:
     That the arrays fit a model is checked by the trainer that they are handed to.
     """
     try:
-        about = json.loads((folder / "snapshot.json").read_text(encoding="utf-8"))
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         if about["format"] != FORMAT:
             raise ValueError(f"snapshot.json has format {about['format']}, this version reads {FORMAT}")
         return Snapshot(
             version=int(about["version"]),
-            parameters=np.load(folder / "parameters.npy", mmap_mode="r", allow_pickle=False),
-            moments=np.load(folder / "moments.npy", mmap_mode="r", allow_pickle=False),
+            parameters=np.load(folder / PARAMETERS, mmap_mode="r", allow_pickle=False),
+            moments=np.load(folder / MOMENTS, mmap_mode="r", allow_pickle=False),
             optimizer_steps=int(about["optimizer_steps"]),
         )
     except Exception as error:  # damaged bytes make the readers raise nearly anything

@@ -30,7 +30,7 @@ from engine.learning.policy_loss import PolicyLoss
 from engine.learning.reused_arrays import ReusedArrays
 from engine.learning.samples import count, samples_of
 from engine.learning.sequences import FinishedGroup
-from engine.learning.snapshot import Snapshot
+from engine.learning.snapshot import Arrays, Snapshot
 from engine.learning.stats import ChunkStats, merge
 from engine.learning.trainer import Gradient, GroupKey, StepStats
 from engine.learning.weights import (
@@ -156,9 +156,14 @@ class TorchTrainer:
             raise ValueError("algorithm.kl_coef is 0: this trainer has no reference to set; allowed: kl_coef above 0")
         load_flat(self._reference, vector)
 
-    def snapshot(self, parameters: Vector | None = None) -> Snapshot:
-        adamw = self._optimizer("take a snapshot")
-        return take_snapshot(self._model, adamw, version=self._version, parameters=parameters, arrays=self._arrays)
+    def snapshot(self, parameters: Vector | None = None, arrays: Arrays | None = None) -> Snapshot:
+        return take_snapshot(
+            self._model,
+            self._optimizer("take a snapshot"),
+            version=self._version,
+            parameters=parameters,
+            arrays=arrays or self._arrays,
+        )
 
     def restore(self, snapshot: Snapshot) -> None:
         restore_snapshot(self._model, self._optimizer("restore a snapshot"), snapshot)

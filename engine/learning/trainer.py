@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.learning.sequences import FinishedGroup
-from engine.learning.snapshot import Snapshot
+from engine.learning.snapshot import Arrays, Snapshot
 from engine.learning.stats import ChunkStats
 
 GroupKey = tuple[int, int]
@@ -106,11 +106,12 @@ class Trainer(Protocol):
         Needed wherever the model held something else than the run's first weights when the trainer was made.
         """
 
-    def snapshot(self, parameters: npt.NDArray[np.float32] | None = None) -> Snapshot:
+    def snapshot(self, parameters: npt.NDArray[np.float32] | None = None, arrays: Arrays | None = None) -> Snapshot:
         """A copy of weights, optimizer state and version, from which `restore` continues bitwise.
 
-        `parameters`: what `vector` gave of this version, which is then not copied once more. Neither a gradient under
-        way nor the reference is part of it.
+        `parameters`: what `vector` gave of this version, which is then not copied once more. `arrays`: where the copy of
+        the optimizer state goes, in place of the trainer's own memory. Neither a gradient under way nor the reference
+        is part of it.
         """
 
     def restore(self, snapshot: Snapshot) -> None:

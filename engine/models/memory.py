@@ -28,7 +28,7 @@ PROMPT_TOKENS = 256
 """Guessed: prompts are not tokenized at launch."""
 
 PUBLISHED = 2
-"""Versions of the weights in shared memory: the newest, and the one before while the newest travels."""
+"""Versions of weights and moments in shared memory: the newest, and the one before while the newest travels."""
 
 GB = 1e9
 
@@ -73,14 +73,15 @@ def needed(job: Job, files: ModelFiles) -> Need:
     trained = FLOAT32 * (files.parameters if lora is None else files.adapter_parameters(lora.r, lora.targets))
     reference = trained if job.algorithm.kl_coef > 0 else 0
     moments = trained * ADAMW // FLOAT32
-    aside = 2 * moments if partition is not None and moments + trained <= job.checkpoint.snapshot_max_bytes else 0
+    in_memory = partition is not None and moments + trained <= job.checkpoint.snapshot_max_bytes  # else in files
+    aside = moments if in_memory else 0
     shipped = trained if both or primaries > 1 else 0
     return Need(
         rollouters=rollouters * (frozen + trained),
         trainers=trainers * (frozen + 2 * trained + reference) + primaries * moments,
         passes=trainers * _pass_bytes(job, files) + rollouters * _cache_bytes(job, files),
-        sent=trainers * trained + (moments if partition is not None else 0),
-        shared=PUBLISHED * trained + aside + shipped,
+        sent=trainers * trained + aside,
+        shared=PUBLISHED * (trained + aside) + shipped,
         workers=devices * WORKER_BYTES,
     )
 

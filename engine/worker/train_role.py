@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SNAPSHOTS_KEPT = 3
 """Folders of a run: the newest, and those that a trainer that was slow to be told may still be reading."""
 
+MOMENTS = 2
+"""Vectors of the weights' size in AdamW's state, once it has made a step."""
 
 MOST_TIMEOUTS = 3
 """Held-out answers whose scoring may take too long before the evaluation gives the others up: each costs a deadline."""
@@ -174,20 +176,22 @@ class TrainRole:
         """Parameters and optimizer state of its version: in shared memory, or in a folder where they are large.
 
         The parameters are `vector`, which lies behind the handle."""
-        taken = self._trainer.snapshot(vector)
-        folder = self._worker.spec.snapshot_dir
-        large = taken.nbytes > self._worker.spec.job.checkpoint.snapshot_max_bytes and folder is not None
-        if large:
-            assert folder is not None
-            root, folder = folder, snapshot.folder_of(folder, taken.version)
-            snapshot.write(folder, taken)
+        root = self._worker.spec.snapshot_dir
+        most = self._worker.spec.job.checkpoint.snapshot_max_bytes
+        if root is not None and (1 + MOMENTS) * vector.nbytes > most:
+            folder = snapshot.folder_of(root, self.version)
+            taken = snapshot.write(folder, lambda files: self._trainer.snapshot(vector, files))
             snapshot.prune(root, keep=SNAPSHOTS_KEPT)
+            weights = moments = None
+        else:
+            folder, taken = None, self._trainer.snapshot(vector)
+            moments = self._transport.put(taken.moments)
         return msg.SnapshotHandle(
             version=taken.version,
-            weights=None if large else weights,
-            moments=None if large else self._transport.put(taken.moments),
+            weights=weights,
+            moments=moments,
             optimizer_steps=taken.optimizer_steps,
-            folder=folder if large else None,
+            folder=folder,
         )
 
     def restore(self, put_aside: msg.SnapshotHandle) -> None:

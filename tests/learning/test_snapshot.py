@@ -28,8 +28,12 @@ def frozen(snapshot: Snapshot) -> Snapshot:
     return copy
 
 
-def through_files(snapshot: Snapshot, folder) -> Snapshot:
-    snapshots.write(folder / "step", snapshot)
+def written(folder, snapshot: Snapshot) -> None:
+    snapshots.write(folder, lambda files: snapshot)
+
+
+def through_files(trainer, folder) -> Snapshot:
+    snapshots.write(folder / "step", lambda files: trainer.snapshot(arrays=files))
     return snapshots.read(folder / "step")
 
 
@@ -40,7 +44,7 @@ def through_files(snapshot: Snapshot, folder) -> Snapshot:
 def test_a_restored_trainer_goes_on_bitwise_as_the_first_one(kind, files, used, taken_after, tmp_path):
     first, second = make_trainer(make_model(kind), **SETTINGS), make_trainer(make_model(kind, seed=5), **SETTINGS)
     train(first, taken_after)
-    snapshot = through_files(first.snapshot(), tmp_path) if files else frozen(first.snapshot())
+    snapshot = through_files(first, tmp_path) if files else frozen(first.snapshot())
     train(first, 3 - taken_after)
     if used:
         train(second, 2)
@@ -113,24 +117,41 @@ def test_a_snapshot_that_does_not_fit_is_refused_and_changes_nothing(changes, ma
 
 def test_writing_replaces_what_was_there_and_leaves_nothing_beside_it(tmp_path):
     trainer = make_trainer()
-    snapshots.write(tmp_path / "run" / "last", trainer.snapshot())
+    written(tmp_path / "run" / "last", trainer.snapshot())
     train(trainer, 1)
-    snapshots.write(tmp_path / "run" / "last", trainer.snapshot())
+    written(tmp_path / "run" / "last", trainer.snapshot())
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["last"]
     assert snapshots.read(tmp_path / "run" / "last").version == 1
 
 
 def test_a_write_that_fails_leaves_the_older_folder_and_nothing_else(tmp_path, monkeypatch):
-    snapshots.write(tmp_path / "last", make_trainer(version=3).snapshot())
+    written(tmp_path / "last", make_trainer(version=3).snapshot())
 
     def fail(*_args) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(np, "save", fail)
     with pytest.raises(OSError, match="disk full"):
-        snapshots.write(tmp_path / "last", make_trainer(version=4).snapshot())
+        written(tmp_path / "last", make_trainer(version=4).snapshot())
     assert [path.name for path in tmp_path.iterdir()] == ["last"]
     assert snapshots.read(tmp_path / "last").version == 3
+
+
+def test_moments_lie_in_their_file_alone_and_a_disk_without_room_for_them_is_told(tmp_path, monkeypatch):
+    trainer = make_trainer()
+    train(trainer, 1)
+    taken = snapshots.write(tmp_path / "last", lambda files: trainer.snapshot(arrays=files))
+    assert isinstance(taken.moments, np.memmap)
+    assert snapshots.read(tmp_path / "last").moments.tobytes() == trainer.snapshot().moments.tobytes()
+
+    def full(*_args) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(snapshots.os, "posix_fallocate", full)
+    train(trainer, 1)
+    with pytest.raises(OSError, match="no space left"):
+        snapshots.write(tmp_path / "last", lambda files: trainer.snapshot(arrays=files))
+    assert snapshots.read(tmp_path / "last").version == 1
 
 
 @pytest.mark.parametrize(
@@ -144,7 +165,7 @@ def test_a_write_that_fails_leaves_the_older_folder_and_nothing_else(tmp_path, m
     ids=["no snapshot.json", "no moments", "broken", "newer format"],
 )
 def test_a_folder_that_is_not_whole_is_refused(damage, match, tmp_path):
-    snapshots.write(tmp_path / "x", make_trainer().snapshot())
+    written(tmp_path / "x", make_trainer().snapshot())
     damage(tmp_path / "x")
     with pytest.raises(ValueError, match=match):
         snapshots.read(tmp_path / "x")
@@ -153,7 +174,7 @@ def test_a_folder_that_is_not_whole_is_refused(damage, match, tmp_path):
 def test_only_the_newest_snapshots_of_a_run_are_kept(tmp_path):
     taken = make_trainer().snapshot()
     for version in (2, 9, 10, 11):
-        snapshots.write(snapshots.folder_of(tmp_path, version), taken)
+        written(snapshots.folder_of(tmp_path, version), taken)
     snapshots.prune(tmp_path, keep=2)
     assert sorted(tmp_path.iterdir()) == [snapshots.folder_of(tmp_path, version) for version in (10, 11)]
     snapshots.prune(tmp_path / "none", keep=2)
