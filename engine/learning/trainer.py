@@ -109,9 +109,9 @@ class Trainer(Protocol):
     def snapshot(self, parameters: npt.NDArray[np.float32] | None = None, arrays: Arrays | None = None) -> Snapshot:
         """A copy of weights, optimizer state and version, from which `restore` continues bitwise.
 
-        `parameters`: what `vector` gave of this version, which is then not copied once more. `arrays`: where the copy of
-        the optimizer state goes, in place of the trainer's own memory. Neither a gradient under way nor the reference
-        is part of it.
+        `parameters`: what `vector` gave of this version, which is then not copied once more. `arrays`: where the copy
+        of the optimizer state goes, in place of the trainer's own memory. Neither a gradient under way nor the
+        reference is part of it.
         """
 
     def restore(self, snapshot: Snapshot) -> None:
