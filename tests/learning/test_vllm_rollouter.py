@@ -12,7 +12,9 @@ from transformers import PreTrainedModel
 
 from engine.config import SamplingConfig
 from engine.learning.sequences import GroupRequest
+from engine.learning.vllm.installed import extra_for
 from engine.learning.vllm.layout import Layout
+from engine.learning.vllm.probe import Probe
 from engine.learning.vllm.rollouter import VllmRollouter
 from engine.learning.vllm.step_engine import Generated, Pick
 from engine.learning.weights import flatten
@@ -231,6 +233,31 @@ def test_weights_that_were_lost_in_sleep_are_noticed_when_it_wakes():
     engine.forgets = True
     with pytest.raises(RuntimeError, match="woke with other weights than it slept with"):
         rollouter.wake()
+
+
+def test_the_probe_is_computed_whole_whatever_prompts_were_computed_before():
+    rollouter, engine = make_vllm()
+    rollouter.add(make_request(0))
+    finish(rollouter)
+    begun = len(engine.salts)
+    rollouter.sleep()
+    rollouter.wake()
+    before, after = engine.salts[begun:]
+    assert len({before, after, *engine.salts[:begun]}) == 2 + 1
+
+
+def test_rounding_of_bfloat16_is_no_loss_of_weights():
+    logits = torch.randn(1000, generator=torch.Generator().manual_seed(0)) * 8
+    rounded = logits.bfloat16()
+    other = torch.where(torch.arange(1000) % 2 == 0, rounded * (1 + 2**-8), rounded).bfloat16()
+    Probe(before=rounded.float().log_softmax(-1)).check(other.float().log_softmax(-1))
+    with pytest.raises(RuntimeError, match="woke with other weights"):
+        Probe(before=rounded.float().log_softmax(-1)).check(torch.full((1000,), float("nan")))
+
+
+def test_the_build_for_gpus_is_not_asked_for_together_with_the_torch_of_the_cpus():
+    assert "constraints.txt" in extra_for("cpu")
+    assert extra_for("cuda") == 'pip install -e ".[vllm]"'
 
 
 def test_a_rollouter_with_groups_does_not_go_to_sleep():

@@ -20,6 +20,10 @@ BLOCK_TOKENS = 32
 """Tokens of a block of keys and values: the smallest that the CPU's attention takes; whole blocks of a prompt are
 computed once for a group."""
 
+FREE_SHARE = 0.01
+"""Of a GPU's memory, what vLLM wants to find free before it starts. With `kv_cache_memory_bytes` it uses the figure for
+nothing else, and its default, 0.92, leaves no room for a trainer or a model that is there already."""
+
 PREFILL_TOKENS = 8192
 """Tokens of one forward pass: the prompts of a handful of groups at once."""
 
@@ -73,6 +77,7 @@ class InProcessEngine:
                     max_num_batched_tokens=max(PREFILL_TOKENS, longest),
                     block_size=BLOCK_TOKENS,
                     kv_cache_memory_bytes=kv_bytes,
+                    gpu_memory_utilization=FREE_SHARE,
                     enable_prefix_caching=True,
                     enable_sleep_mode=not self._on_cpu,
                     weight_transfer_config=WeightTransferConfig(backend=BACKEND),

@@ -34,8 +34,11 @@ def distribution() -> str | None:
 
 
 def extra_for(kind: str) -> str:
-    """How to get it, on that kind of device."""
-    return f'pip install -c constraints.txt -e ".[{EXTRAS.get(kind, "vllm")}]" && pip uninstall -y {" ".join(UNUSED)}'
+    """How to get it, on that kind of device. Our constraints name another torch than the one that vLLM's build for GPUs
+    is compiled against: pip would refuse both together."""
+    if kind != "cpu":
+        return f'pip install -e ".[{EXTRAS["cuda"]}]"'
+    return f'pip install -c constraints.txt -e ".[{EXTRAS["cpu"]}]" && pip uninstall -y {" ".join(UNUSED)}'
 
 
 def problem(kind: str = "cpu") -> str | None:

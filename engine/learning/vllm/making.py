@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from engine.config import SamplingConfig
-from engine.learning.lora import has_adapter
+from engine.learning.lora import has_adapter, merged_weights
 from engine.learning.prompts import end_tokens
 from engine.learning.transformers_rollouter import longest_prompt
 from engine.learning.vllm.in_process import BLOCK_TOKENS, InProcessEngine
-from engine.learning.vllm.layout import AdaptedModel, Layout
+from engine.learning.vllm.layout import AdaptedModel, Layout, NamedWeights
+from engine.learning.vllm.probe import check_alike, probe_tokens
 from engine.learning.vllm.rollouter import VllmRollouter
 from engine.learning.vllm.shape import check_shape, token_bytes
 from engine.learning.whole_folder import whole_folder
@@ -41,9 +43,10 @@ def make_vllm_rollouter(
     dtype: str = "float32",
     clock: Callable[[], float] = time.time,
 ) -> VllmRollouter:
-    """The model gives its shape and is kept only where it has adapters; weights are arbitrary until the first `load`.
+    """The model gives its shape, is compared with vLLM's, and is kept only where it has adapters: else what it holds of
+    a GPU is given back before vLLM takes its own. Weights are the model's until the first `load`.
 
-    Raises ValueError when vLLM is missing or does not take the model.
+    Raises ValueError when vLLM is missing, does not take the model or computes it otherwise.
     """
     check_shape(model.config)
     response = sampling_config.max_response_tokens
@@ -55,11 +58,19 @@ def make_vllm_rollouter(
     kv_tokens = max(one, min(slots * _whole_blocks(min(prompt, PROMPT_TOKENS) + response), KV_BYTES // each))
     ends = end_tokens(model, tokenizer)
     folder = shape_folder(model, cache_dir)
-    return VllmRollouter(
+    adapted = has_adapter(model)
+    layout: NamedWeights = AdaptedModel(model) if adapted else Layout.of(model)
+    wanted = heard_of(model, probe_tokens(tokenizer, prompt_of, prompt))
+    with torch.no_grad():
+        named = merged_weights(model).items() if adapted else model.named_parameters()
+        weights = [(name, weight.detach().cpu()) for name, weight in named]
+    if not adapted and model.device.type != "cpu":
+        give_back(model)
+    rollouter = VllmRollouter(
         lambda pick: InProcessEngine(
             folder, pick, end_tokens=ends, slots=slots, longest=longest, kv_bytes=kv_tokens * each, dtype=dtype
         ),
-        AdaptedModel(model) if has_adapter(model) else Layout.of(model),
+        layout,
         tokenizer,
         end_tokens=ends,
         longest_prompt=prompt,
@@ -70,6 +81,22 @@ def make_vllm_rollouter(
         slots=slots,
         clock=clock,
     )
+    check_alike(wanted, rollouter.hear(weights), dtype)
+    return rollouter
+
+
+@torch.inference_mode()
+def heard_of(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
+    """float32 [vocabulary], on the CPU: log-probabilities after these tokens."""
+    logits = model(input_ids=torch.tensor([tokens], device=model.device)).logits[0, -1]
+    return logits.float().log_softmax(-1).cpu()
+
+
+def give_back(model: torch.nn.Module) -> None:
+    """Its weights' memory, to the device: nothing of the model but shapes is left, whoever still holds it."""
+    model.to(torch.device("meta"))
+    if torch.accelerator.is_available():  # vLLM's own pools take nothing from what torch keeps for its next tensors
+        torch.accelerator.empty_cache()
 
 
 def _whole_blocks(tokens: int) -> int:

@@ -17,15 +17,15 @@ from engine.learning.vllm.installed import distribution, extra_for, import_probl
 
 logger = logging.getLogger(__name__)
 
-ENVIRONMENT = {
+REQUIRED = {
     # the engine in this process: its step is ours to call, and nothing crosses a process boundary
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # the model runner that has logits processors, through which we draw (drawing.py)
+    # the model runner that takes our kind of logits processor (drawing.py); the newer one, GPUs' default, has another
     "VLLM_USE_V2_MODEL_RUNNER": "0",
-    # our weights are updated by position, through the interface for it, from memory of this process
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
 }
+"""Set whatever the environment says: nothing here works otherwise."""
+
+DEFAULTS = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 """Set where the environment does not say otherwise."""
 
 
@@ -34,7 +34,8 @@ def import_vllm() -> float:
     begin = time.perf_counter()
     if distribution() is None:
         raise ValueError(f"devices.rollouter vllm: vLLM is not installed; get it with: {extra_for(_kind())}")
-    for name, value in ENVIRONMENT.items():
+    os.environ.update(REQUIRED)
+    for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
     try:
         import vllm

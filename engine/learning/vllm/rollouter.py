@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -24,7 +24,7 @@ from engine.learning.held_group import HeldGroup
 from engine.learning.prompts import encode_continuation, encode_prompt
 from engine.learning.slot_rollouter import SlotRollouter
 from engine.learning.vllm.layout import NamedWeights
-from engine.learning.vllm.probe import Probe
+from engine.learning.vllm.probe import Probe, probe_tokens
 from engine.learning.vllm.step_engine import Generated, Pick, StepEngine
 from engine.learning.weights import Vector
 
@@ -89,6 +89,11 @@ class VllmRollouter(SlotRollouter):
     def nbytes(self) -> int:
         """Bytes of the weights and of the room for keys and values."""
         return self._engine.nbytes
+
+    def hear(self, weights: Iterable[tuple[str, torch.Tensor]]) -> torch.Tensor:
+        """float32 [vocabulary]: log-probabilities after `probe_tokens` under these weights, which stay until `load`."""
+        self._engine.load(weights, self._version)
+        return self._probed()
 
     def load(self, vector: Vector, version: int) -> None:
         self.wake()
@@ -198,23 +203,27 @@ class VllmRollouter(SlotRollouter):
         asked = []
         for prompt, stream in zip(prompts, streams, strict=True):
             ids = np.concatenate([encode_prompt(self._tokenizer, prompt), opening]).tolist()
-            asked.append(self._ask(ids, _Question(stream=stream), longest=self._table.longest))
+            question = _Question(stream=stream)
+            asked.append(self._ask(ids, question, longest=self._table.longest, salt=self._salt))
         while self._questions:
             self._advance()
         return [self._text(np.concatenate([opening, question.tokens]).astype(np.int32)) for question in asked]
 
     def _probed(self) -> torch.Tensor:
-        ids = encode_prompt(self._tokenizer, self._prompt_of(0)).tolist()
-        question = self._ask(ids, _Question(stream=None), longest=1)
+        # with a salt of its own the whole prompt is computed, in the same shape each time: where blocks of it are
+        # cached only the rest is, and rounds otherwise
+        salt = f"probe {next(self._numbers)}"
+        tokens = probe_tokens(self._tokenizer, self._prompt_of, self._longest_prompt)
+        question = self._ask(tokens, _Question(stream=None), longest=1, salt=salt)
         while self._questions:
             self._advance()
         assert question.heard is not None
         return question.heard
 
-    def _ask(self, ids: list[int], question: _Question, *, longest: int) -> _Question:
+    def _ask(self, ids: list[int], question: _Question, *, longest: int, salt: str) -> _Question:
         key = f"q{next(self._numbers)}"
         self._questions[key] = question
-        self._engine.add(key, ids, longest=longest, salt=self._salt)
+        self._engine.add(key, ids, longest=longest, salt=salt)
         return question
 
     def _note_answer(self, generated: Generated) -> None:
