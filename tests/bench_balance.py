@@ -29,6 +29,7 @@ from engine.learning.rewards.judge import Judge, total
 from engine.learning.rewards.reward import Question
 from engine.learning.rewards.spec import reward_spec
 from engine.learning.sequences import FinishedGroup, GroupRequest
+from engine.learning.slot_rollouter import RolloutSettings
 from engine.learning.stats import ChunkStats
 from engine.learning.tasks import Task, make_task
 from engine.learning.torch_trainer import TorchTrainer
@@ -201,11 +202,13 @@ def make(job: Job, cache_dir: Path, latency_s: float) -> TwoCores:
     rollouter = TransformersRollouter(
         loaded.model,
         loaded.tokenizer,
-        prompt_of=task.prompt,
-        seed=job.seed,
-        group_size=job.algorithm.group_size,
-        sampling_config=job.sampling,
-        slots=job.devices.rollout_slots,
+        RolloutSettings(
+            prompt_of=task.prompt,
+            seed=job.seed,
+            group_size=job.algorithm.group_size,
+            sampling=job.sampling,
+            slots=job.devices.rollout_slots,
+        ),
     )
     trainer = TorchTrainer(
         load().model,

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from engine.config import SamplingConfig
 from engine.learning.rollouter import Rollouter
 from engine.learning.sequences import GroupRequest
+from engine.learning.slot_rollouter import RolloutSettings
 from engine.learning.transformers_rollouter import TransformersRollouter
 from engine.learning.vllm.making import make_vllm_rollouter
 from engine.learning.weights import flatten
@@ -52,20 +53,20 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(given.folder)
     model = AutoModelForCausalLM.from_pretrained(given.folder, dtype=torch.float32)
     vector = flatten(model)
-    settings = {
-        "prompt_of": lambda item: (
+    settings = RolloutSettings(
+        prompt_of=lambda item: (
             f"Anna has {item % 89 + 3} apples and buys {item % 7 + 2} more. How many are there? Think."
         ),
-        "seed": 0,
-        "group_size": GROUP,
-        "sampling_config": SamplingConfig(max_response_tokens=given.tokens),
-        "slots": max(batches),
-    }
+        seed=0,
+        group_size=GROUP,
+        sampling=SamplingConfig(max_response_tokens=given.tokens),
+        slots=max(batches),
+    )
     begin = time.process_time()
     with tempfile.TemporaryDirectory() as cache:
-        vllm = make_vllm_rollouter(model, tokenizer, cache_dir=Path(cache), **settings)
+        vllm = make_vllm_rollouter(model, tokenizer, settings, cache_dir=Path(cache))
     print(f"vLLM's start, import included: {time.process_time() - begin:.1f} CPU-s")
-    both: dict[str, Rollouter] = {"transformers": TransformersRollouter(model, tokenizer, **settings), "vllm": vllm}
+    both: dict[str, Rollouter] = {"transformers": TransformersRollouter(model, tokenizer, settings), "vllm": vllm}
     for name, rollouter in both.items():
         took = []
         for version in range(LOADS):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -25,37 +26,49 @@ from engine.learning.slots import Indices, SlotTable
 from engine.learning.weights import Vector
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSettings:
+    """What a job says of its rollouts, whatever decodes them."""
+
+    prompt_of: Callable[[int], str]
+    """Turns an item into its question."""
+    seed: int
+    group_size: int
+    sampling: SamplingConfig
+    slots: int
+    """Responses that grow at once."""
+    version: int = 0
+    """Of the weights at the start."""
+    clock: Callable[[], float] = time.time
+    """Unix seconds."""
+
+
 class SlotRollouter(ABC):
     """See `engine.learning.rollouter.Rollouter` for the methods."""
 
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
+        settings: RolloutSettings,
         *,
         end_tokens: Collection[int],
         longest_prompt: int,
-        prompt_of: Callable[[int], str],
-        seed: int,
-        group_size: int,
-        sampling_config: SamplingConfig,
-        slots: int,
-        version: int = 0,
-        clock: Callable[[], float] = time.time,
     ) -> None:
-        """`prompt_of` turns an item into its question; `clock` gives unix seconds; `longest_prompt` in tokens."""
-        if slots < group_size:
-            raise ValueError(f"{slots} slots cannot hold one group of {group_size} responses")
+        """`longest_prompt` in tokens. Raises ValueError where a group needs more slots than there are."""
+        slots = settings.slots
+        if slots < settings.group_size:
+            raise ValueError(f"{slots} slots cannot hold one group of {settings.group_size} responses")
         self._tokenizer = tokenizer
-        self._prompt_of = prompt_of
-        self._seed = seed
-        self._group_size = group_size
-        self._sampling = sampling_config
+        self._prompt_of = settings.prompt_of
+        self._seed = settings.seed
+        self._group_size = settings.group_size
+        self._sampling = settings.sampling
         self._end_tokens = frozenset(end_tokens)
         self._end_ids = np.array(sorted(self._end_tokens))
         self._longest_prompt = longest_prompt
-        self._version = version
-        self._clock = clock
-        self._table = SlotTable(slots, sampling_config.max_response_tokens)
+        self._version = settings.version
+        self._clock = settings.clock
+        self._table = SlotTable(slots, settings.sampling.max_response_tokens)
         self._groups: dict[int, HeldGroup] = {}
 
     @property

@@ -7,21 +7,19 @@ tokens: what was computed under the old ones stays in the cache, and every token
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.config import SamplingConfig
 from engine.learning import sampling
 from engine.learning.answering import answer
 from engine.learning.decoding import DecodingBatch
 from engine.learning.held_group import HeldGroup
 from engine.learning.prompts import end_tokens
-from engine.learning.slot_rollouter import SlotRollouter
+from engine.learning.slot_rollouter import RolloutSettings, SlotRollouter
 from engine.learning.slots import Indices
 from engine.learning.weights import Vector, load_flat, nbytes_of
 
@@ -33,27 +31,14 @@ class TransformersRollouter(SlotRollouter):
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        *,
-        prompt_of: Callable[[int], str],
-        seed: int,
-        group_size: int,
-        sampling_config: SamplingConfig,
-        slots: int,
-        version: int = 0,
-        clock: Callable[[], float] = time.time,
+        settings: RolloutSettings,
     ) -> None:
-        """`prompt_of` turns an item's index into its question; `clock` gives unix seconds. The model becomes ours."""
+        """The model becomes ours."""
         super().__init__(
             tokenizer,
+            settings,
             end_tokens=end_tokens(model, tokenizer),
-            longest_prompt=longest_prompt(model, sampling_config.max_response_tokens),
-            prompt_of=prompt_of,
-            seed=seed,
-            group_size=group_size,
-            sampling_config=sampling_config,
-            slots=slots,
-            version=version,
-            clock=clock,
+            longest_prompt=longest_prompt(model, settings.sampling.max_response_tokens),
         )
         self._model = model.eval()
         self._set_up()

@@ -27,7 +27,7 @@ from engine.learning.deterministic_rollouter import DeterministicRollouter
 from engine.learning.model_source import LoadedModel, load_model
 from engine.learning.rewards.make import make_scoring
 from engine.learning.rewards.scoring import Scoring
-from engine.learning.slot_rollouter import SlotRollouter
+from engine.learning.slot_rollouter import RolloutSettings, SlotRollouter
 from engine.learning.tasks import Task, make_task
 from engine.learning.torch_trainer import TorchTrainer
 from engine.learning.transformers_rollouter import TransformersRollouter
@@ -150,14 +150,9 @@ class TorchRoles:
         rollouter = make_vllm_rollouter(
             loaded.model,
             loaded.tokenizer,
+            self._rollout_settings(),
             cache_dir=self._spec.cache_dir,
-            prompt_of=self._task.prompt,
-            seed=job.seed,
-            group_size=job.algorithm.group_size,
-            sampling_config=job.sampling,
-            slots=job.devices.rollout_slots,
             dtype=job.model.dtype_on(job.devices.kind),
-            clock=self._worker.now,
         )
         self._worker.log(
             f"Device {self._spec.device} generates with vLLM, ready after {time.perf_counter() - begin:.0f} s."
@@ -182,15 +177,17 @@ class TorchRoles:
         )
 
     def _make_rollouter(self, loaded: LoadedModel, *, evaluator: bool = False) -> TransformersRollouter:
+        apart = self._spec.job.schedule.deterministic and not evaluator
+        kind = DeterministicRollouter if apart else TransformersRollouter
+        return kind(loaded.model, loaded.tokenizer, self._rollout_settings())
+
+    def _rollout_settings(self) -> RolloutSettings:
         job = self._spec.job
-        kind = DeterministicRollouter if job.schedule.deterministic and not evaluator else TransformersRollouter
-        return kind(
-            loaded.model,
-            loaded.tokenizer,
+        return RolloutSettings(
             prompt_of=self._task.prompt,
             seed=job.seed,
             group_size=job.algorithm.group_size,
-            sampling_config=job.sampling,
+            sampling=job.sampling,
             slots=job.devices.rollout_slots,
             clock=self._worker.now,
         )

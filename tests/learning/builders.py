@@ -22,6 +22,7 @@ from transformers import (
 
 from engine.config import AlgorithmConfig, SamplingConfig
 from engine.learning.sequences import FinishedGroup, GroupRequest, Response
+from engine.learning.slot_rollouter import RolloutSettings
 from engine.learning.torch_trainer import TorchTrainer
 from engine.learning.transformers_rollouter import TransformersRollouter
 
@@ -82,7 +83,8 @@ def make_rollouter(
     sampling = {"max_response_tokens": 20, "temperature": 1.0, "top_p": 1.0}
     sampling |= {key: overrides.pop(key) for key in list(overrides) if key in sampling}
     settings = {"prompt_of": prompt_of, "seed": 11, "group_size": 4, "slots": 32, "clock": lambda: 100.0} | overrides
-    return kind(model or make_model(), make_tokenizer(), sampling_config=SamplingConfig(**sampling), **settings)
+    rollouts = RolloutSettings(sampling=SamplingConfig(**sampling), **settings)
+    return kind(model or make_model(), make_tokenizer(), rollouts)
 
 
 def make_request(group_id: int, **overrides: Any) -> GroupRequest:

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from engine.config import LoraConfig, ModelConfig, SamplingConfig, TaskConfig
 from engine.learning.model_source import LoadedModel, load_model
 from engine.learning.sequences import FinishedGroup
+from engine.learning.slot_rollouter import RolloutSettings
 from engine.learning.tasks import ReasoningGymTask
 from engine.learning.torch_trainer import TorchTrainer
 from engine.learning.transformers_rollouter import TransformersRollouter
@@ -40,11 +41,7 @@ def make_pair(folder: Path, lora: LoraConfig | None = None) -> tuple[TorchTraine
     rollouter = TransformersRollouter(
         other.model,
         other.tokenizer,
-        prompt_of=task.prompt,
-        seed=3,
-        group_size=4,
-        sampling_config=SAMPLING,
-        slots=16,
+        RolloutSettings(prompt_of=task.prompt, seed=3, group_size=4, sampling=SAMPLING, slots=16),
     )
     return trainer, rollouter
 
@@ -124,7 +121,9 @@ def test_a_rollouter_in_bfloat16_takes_float32_weights_and_stays_close(tmp_path:
     lower = load(folder, trained=False, dtype="bfloat16")
     assert (lower.compute, lower.model.dtype) == (torch.bfloat16, torch.bfloat16)
     rollouter = TransformersRollouter(
-        lower.model, lower.tokenizer, prompt_of=str, seed=3, group_size=4, sampling_config=SAMPLING, slots=8
+        lower.model,
+        lower.tokenizer,
+        RolloutSettings(prompt_of=str, seed=3, group_size=4, sampling=SAMPLING, slots=8),
     )
     rollouter.load(trainer.vector() + np.float32(0.01), 1)
     rollouter.add(make_request(0))

@@ -14,6 +14,7 @@ import torch
 from engine.config import SamplingConfig
 from engine.learning.rollouter import Rollouter
 from engine.learning.sequences import FinishedGroup, GroupRequest
+from engine.learning.slot_rollouter import RolloutSettings
 from engine.learning.torch_trainer import TorchTrainer
 from engine.learning.transformers_rollouter import TransformersRollouter
 from engine.learning.weights import flatten, load_flat
@@ -31,19 +32,19 @@ UPDATES = 20
 TEMPERATURE = 0.7
 
 
-def settings(**overrides: Any) -> dict[str, Any]:
+def settings(**overrides: Any) -> RolloutSettings:
     sampling = SamplingConfig(max_response_tokens=16, temperature=TEMPERATURE)
     common = {"prompt_of": lambda item: f"{item} and {item * 7} make", "seed": 3, "group_size": 4, "slots": 16}
-    return common | {"sampling_config": sampling} | overrides
+    return RolloutSettings(**(common | {"sampling": sampling} | overrides))
 
 
 def make_both(kind: str, tied: bool, cache_dir: Path) -> tuple[TransformersRollouter, Rollouter]:
     from engine.learning.vllm.making import make_vllm_rollouter
 
     model, tokenizer = tiny_model(kind, tied=tied), byte_tokenizer()
-    vllm = make_vllm_rollouter(model, tokenizer, cache_dir=cache_dir, **settings())
+    vllm = make_vllm_rollouter(model, tokenizer, settings(), cache_dir=cache_dir)
     vllm.load(flatten(model), 0)
-    return TransformersRollouter(model, tokenizer, **settings()), vllm
+    return TransformersRollouter(model, tokenizer, settings()), vllm
 
 
 def request(number: int) -> GroupRequest:
@@ -105,7 +106,7 @@ def test_with_adapters_log_probabilities_are_those_of_the_adapted_model_after_ea
     models = [tiny_model("qwen3", tied=True) for _ in range(2)]
     for model in models:
         add_adapter(model, LoraConfig(r=4), seed=1)
-    vllm = make_vllm_rollouter(models[0], byte_tokenizer(), cache_dir=tmp_path, **settings())
+    vllm = make_vllm_rollouter(models[0], byte_tokenizer(), settings(), cache_dir=tmp_path)
     plain = tiny_model("qwen3", tied=True)
     for version in range(2):
         vector = flatten(models[1]) + np.random.default_rng(version).normal(0, 0.1, flatten(models[1]).shape)
@@ -142,7 +143,7 @@ def test_weights_change_in_flight_and_nothing_computed_under_the_old_ones_is_sha
 
     model, tokenizer = tiny_model("llama", tied=True), byte_tokenizer()
     long = {"prompt_of": lambda item: "the same words for all of them, over and over, and once more " * 3}
-    vllm = make_vllm_rollouter(model, tokenizer, cache_dir=tmp_path, **settings(**long))
+    vllm = make_vllm_rollouter(model, tokenizer, settings(**long), cache_dir=tmp_path)
     vllm.load(flatten(model), 0)
     newer = tiny_model("llama", tied=True, seed=9)
     vllm.add(request(0))
@@ -164,8 +165,8 @@ def test_too_little_room_for_keys_and_values_puts_sequences_off_and_changes_no_a
     monkeypatch.setattr(making, "PROMPT_TOKENS", 1)
     model, tokenizer = tiny_model("qwen3", tied=True), byte_tokenizer()
     long = {"prompt_of": lambda item: f"{item}: " + "as many words as fill some blocks, " * 6}
-    ours = TransformersRollouter(model, tokenizer, **settings(**long))
-    vllm = making.make_vllm_rollouter(model, tokenizer, cache_dir=tmp_path, **settings(**long))
+    ours = TransformersRollouter(model, tokenizer, settings(**long))
+    vllm = making.make_vllm_rollouter(model, tokenizer, settings(**long), cache_dir=tmp_path)
     vllm.load(flatten(model), 0)
     wanted = generate(ours, range(4))
     for number in range(4):
@@ -239,4 +240,4 @@ def test_heads_that_vllm_does_not_compute_are_refused_before_it_starts(tmp_path)
 
     tokenizer = build_tokenizer()
     with pytest.raises(ValueError, match=r"attention heads of 32, 64, .* dimensions, this model's have 24"):
-        make_vllm_rollouter(build_model(tokenizer, seed=0), tokenizer, cache_dir=tmp_path, **settings())
+        make_vllm_rollouter(build_model(tokenizer, seed=0), tokenizer, settings(), cache_dir=tmp_path)

@@ -33,11 +33,11 @@ def layerwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InProcessTransfer, "layerwise", True)
 
 
-def make_vllm(kind: str, tied: bool, cache_dir: Path, **overrides: Any) -> Any:
+def make_vllm(kind: str, tied: bool, cache_dir: Path, dtype: str = "float32") -> Any:
     from engine.learning.vllm.making import make_vllm_rollouter
 
     model = tiny_model(kind, tied=tied)
-    return make_vllm_rollouter(model, byte_tokenizer(), cache_dir=cache_dir, **settings(**overrides))
+    return make_vllm_rollouter(model, byte_tokenizer(), settings(), cache_dir=cache_dir, dtype=dtype)
 
 
 def weights(rollouter: Any) -> dict[str, torch.Tensor]:
@@ -174,7 +174,7 @@ def test_a_model_that_vllm_computes_otherwise_from_the_same_weights_is_refused(t
         Qwen3MoeConfig(**common, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48)
     ).eval()
     with pytest.raises(ValueError, match="vllm computes another model than transformers from the same weights"):
-        make_vllm_rollouter(model, byte_tokenizer(), cache_dir=tmp_path, **settings())
+        make_vllm_rollouter(model, byte_tokenizer(), settings(), cache_dir=tmp_path)
 
 
 def test_a_layer_whose_new_weights_go_astray_is_found_when_vllm_starts(tmp_path, monkeypatch):

@@ -12,10 +12,11 @@ from transformers import PreTrainedModel
 
 from engine.config import SamplingConfig
 from engine.learning.sequences import GroupRequest
+from engine.learning.slot_rollouter import RolloutSettings
 from engine.learning.vllm.installed import extra_for
 from engine.learning.vllm.layout import Layout
 from engine.learning.vllm.probe import Probe
-from engine.learning.vllm.rollouter import VllmRollouter
+from engine.learning.vllm.rollouter import MOST_EMPTY_STEPS, VllmRollouter
 from engine.learning.vllm.step_engine import Generated, Pick
 from engine.learning.weights import flatten
 from tests.learning.builders import (
@@ -93,10 +94,9 @@ def make_vllm(model: PreTrainedModel | None = None, **overrides: Any) -> tuple[V
         make_engine,
         Layout.of(model),
         make_tokenizer(),
+        RolloutSettings(sampling=SamplingConfig(max_response_tokens=20), **settings),
         end_tokens={EOS},
         longest_prompt=200,
-        sampling_config=SamplingConfig(max_response_tokens=20),
-        **settings,
     )
     return rollouter, made[0]
 
@@ -225,6 +225,21 @@ def test_a_rollouter_that_slept_is_woken_by_new_weights_and_answers_as_before():
     rollouter.load(flatten(make_model()), 1)
     assert not engine.asleep
     assert rollouter.greedy([prompt_of(1)]) == make_rollouter().greedy([prompt_of(1)])
+
+
+def test_an_engine_that_never_goes_on_ends_the_worker_and_one_that_pauses_does_not():
+    rollouter, engine = make_vllm()
+    rollouter.add(make_request(0))
+    step, engine.step = engine.step, list
+    for _ in range(MOST_EMPTY_STEPS):
+        rollouter.step()
+    engine.step = step
+    rollouter.step()
+    engine.step = list
+    for _ in range(MOST_EMPTY_STEPS):
+        rollouter.step()
+    with pytest.raises(RuntimeError, match=r"gave no token in 1000 steps, with 4 requests to go on with"):
+        rollouter.step()
 
 
 def test_weights_that_were_lost_in_sleep_are_noticed_when_it_wakes():

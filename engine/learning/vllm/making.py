@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.config import SamplingConfig
 from engine.learning.lora import has_adapter, merged_weights
 from engine.learning.prompts import end_tokens
+from engine.learning.slot_rollouter import RolloutSettings
 from engine.learning.transformers_rollouter import longest_prompt
 from engine.learning.vllm.in_process import BLOCK_TOKENS, InProcessEngine
 from engine.learning.vllm.layout import AdaptedModel, Layout, NamedWeights
@@ -33,15 +31,10 @@ KV_BYTES = 2 * 1024**3
 def make_vllm_rollouter(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
+    settings: RolloutSettings,
     *,
     cache_dir: Path,
-    prompt_of: Callable[[int], str],
-    seed: int,
-    group_size: int,
-    sampling_config: SamplingConfig,
-    slots: int,
     dtype: str = "float32",
-    clock: Callable[[], float] = time.time,
 ) -> VllmRollouter:
     """The model gives its shape, is compared with vLLM's, and is kept only where it has adapters: else what it holds of
     a GPU is given back before vLLM takes its own. Weights are the model's until the first `load`.
@@ -49,7 +42,7 @@ def make_vllm_rollouter(
     Raises ValueError when vLLM is missing, does not take the model or computes it otherwise.
     """
     check_shape(model.config)
-    response = sampling_config.max_response_tokens
+    response, slots = settings.sampling.max_response_tokens, settings.slots
     prompt = longest_prompt(model, response)
     each = token_bytes(model.config, dtype)
     prompt = min(prompt, max(PROMPT_TOKENS, KV_BYTES // each - response))
@@ -60,7 +53,7 @@ def make_vllm_rollouter(
     folder = shape_folder(model, cache_dir)
     adapted = has_adapter(model)
     layout: NamedWeights = AdaptedModel(model) if adapted else Layout.of(model)
-    wanted = heard_of(model, probe_tokens(tokenizer, prompt_of, prompt))
+    wanted = heard_of(model, probe_tokens(tokenizer, settings.prompt_of, prompt))
     with torch.no_grad():
         named = merged_weights(model).items() if adapted else model.named_parameters()
         weights = [(name, weight.detach().cpu()) for name, weight in named]
@@ -72,14 +65,9 @@ def make_vllm_rollouter(
         ),
         layout,
         tokenizer,
+        settings,
         end_tokens=ends,
         longest_prompt=prompt,
-        prompt_of=prompt_of,
-        seed=seed,
-        group_size=group_size,
-        sampling_config=sampling_config,
-        slots=slots,
-        clock=clock,
     )
     check_alike(wanted, rollouter.hear(weights), dtype)
     return rollouter

@@ -7,7 +7,6 @@ no token, and its first one carries the version of a later step.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,15 +17,17 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from engine.config import SamplingConfig
 from engine.learning import sampling
 from engine.learning.held_group import HeldGroup
 from engine.learning.prompts import encode_continuation, encode_prompt
-from engine.learning.slot_rollouter import SlotRollouter
+from engine.learning.slot_rollouter import RolloutSettings, SlotRollouter
 from engine.learning.vllm.layout import NamedWeights
 from engine.learning.vllm.probe import Probe, probe_tokens
 from engine.learning.vllm.step_engine import Generated, Pick, StepEngine
 from engine.learning.weights import Vector
+
+MOST_EMPTY_STEPS = 1000
+"""In a row. A long prompt is computed over several steps, a few dozen at the most, before its first token comes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,39 +50,24 @@ class VllmRollouter(SlotRollouter):
         make_engine: Callable[[Pick], StepEngine],
         layout: NamedWeights,
         tokenizer: PreTrainedTokenizerBase,
+        settings: RolloutSettings,
         *,
         end_tokens: Collection[int],
         longest_prompt: int,
-        prompt_of: Callable[[int], str],
-        seed: int,
-        group_size: int,
-        sampling_config: SamplingConfig,
-        slots: int,
-        version: int = 0,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         """`make_engine` is given what draws its tokens; `layout` says what a vector of weights holds."""
-        super().__init__(
-            tokenizer,
-            end_tokens=end_tokens,
-            longest_prompt=longest_prompt,
-            prompt_of=prompt_of,
-            seed=seed,
-            group_size=group_size,
-            sampling_config=sampling_config,
-            slots=slots,
-            version=version,
-            clock=clock,
-        )
+        super().__init__(tokenizer, settings, end_tokens=end_tokens, longest_prompt=longest_prompt)
         self._layout = layout
         self._numbers = count()
         self._slot_of: dict[str, int] = {}
         """Key of a request -> slot of its response."""
         self._questions: dict[str, _Question] = {}
         """Key of a request -> what it answers outside of any group."""
-        self._drawn = np.zeros(slots, dtype=np.int64)
-        self._logprobs = np.zeros(slots, dtype=np.float32)
+        self._drawn = np.zeros(settings.slots, dtype=np.int64)
+        self._logprobs = np.zeros(settings.slots, dtype=np.float32)
         """Slot -> what was drawn for it in the step under way."""
+        self._empty_steps = 0
+        """One after the other."""
         self._probe: Probe | None = None
         self._engine = make_engine(self._pick)
 
@@ -142,7 +128,7 @@ class VllmRollouter(SlotRollouter):
         if not self._slot_of and not self._questions:
             return
         mine = []
-        for generated in self._engine.step():
+        for generated in self._stepped():
             if generated.key in self._slot_of:
                 mine.append(generated)
             else:
@@ -160,6 +146,17 @@ class VllmRollouter(SlotRollouter):
                 raise RuntimeError(f"vLLM calls a response {says} that is not, after token {generated.token}")
             if ended:
                 del self._slot_of[generated.key]
+
+    def _stepped(self) -> list[Generated]:
+        """What vLLM's next step brings. Raises RuntimeError where it has long brought nothing: it never will."""
+        generated = self._engine.step()
+        self._empty_steps = 0 if generated else self._empty_steps + 1
+        if self._empty_steps > MOST_EMPTY_STEPS:
+            raise RuntimeError(
+                f"vLLM gave no token in {MOST_EMPTY_STEPS} steps, with {len(self._slot_of) + len(self._questions)} "
+                "requests to go on with"
+            )
+        return generated
 
     def _leave(self, group_ids: set[int]) -> None:
         gone = [key for key, slot in self._slot_of.items() if self._table.owner(slot)[0] in group_ids]
