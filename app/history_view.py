@@ -14,6 +14,7 @@ from app.glossary import brief_of, helps_of
 from app.key_figures import Sums, idle_fraction, idle_seconds, total
 from app.live_chart import Chart, chart, kept_chart, live_chart
 from app.live_frame import IDLE, Bubbles, Frame
+from app.run_job import held_out_told
 
 LEARNING_TERMS = (
     "reward",
@@ -123,11 +124,13 @@ def how_it_learns(frame: Frame, commands: History, clock: PageClock) -> None:
 def _learning(frame: Frame, commands: History, clock: PageClock) -> Chart:
     span = step_span(frame.steps, frame.evals)
     marks = fewest_lanes(on_steps(commands, clock), span=span, width_px=PANEL_PX)
-    controlled = any(e.name == "control" for e in frame.evals)
+    notes = [held_out_told(frame.run.job)]
+    if any(e.name == "control" for e in frame.evals):
+        notes.append("control: held-out answers made to start with the control text")
     return chart(
         learning(frame.steps, frame.evals, marks),
         label=f"Learning over {len(frame.steps)} steps: {', '.join(NAMES)}",
         as_of=frame.steps[-1].t_end if frame.steps else None,
         frozen="" if frame.live else "whole run",
-        note="control: held-out answers made to start with the control text" if controlled else "",
+        note=" · ".join(filter(None, notes)),
     )

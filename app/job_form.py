@@ -196,6 +196,8 @@ def plan_sentences(job: Job) -> list[str]:
     work = f"{algorithm.steps} steps of {algorithm.prompts_per_step} prompts x {algorithm.group_size} responses."
     if job.emulated:
         return [f"{job.device_count} EMULATED devices: {shape}", work, late, *_emulated_sentences(job)]
+    judge = job.task.named_judge
+    right = f", the share of answers that {judge} gives 1 or more," if judge else ""
     evals = f"every {job.eval.every_steps} steps" if job.eval.every_steps else "before and after"
     return [
         f"{job.device_count} {job.devices.kind} devices: {shape}",
@@ -203,7 +205,7 @@ def plan_sentences(job: Job) -> list[str]:
         _scoring_sentence(job),
         f"At most {sampling.max_response_tokens} new tokens each, {job.devices.rollout_slots} sequences at once.",
         late,
-        f"Held-out accuracy on {job.eval.items} items {evals}." if job.eval.items else "No held-out evaluation.",
+        f"Held-out accuracy{right} on {job.eval.items} items {evals}." if job.eval.items else "No held-out evaluation.",
         f"Checkpoints every {job.checkpoint.every_steps} steps and at the end."
         if job.checkpoint.every_steps
         else "One checkpoint, at the end.",

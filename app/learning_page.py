@@ -24,7 +24,7 @@ from app.live_page import LEARNING_EVERY_S, chosen, every, without_run
 from app.markup import literal
 from app.modelled import LEARNS_NOTHING
 from app.picture import Picture, read_kept
-from app.run_job import deterministic
+from app.run_job import deterministic, held_out_told
 from app.runs_table import state_of
 from app.status import symbol
 from app.step_speed import AXES, axis, edges, idle_shares, tokens_per_s
@@ -230,6 +230,8 @@ def _chart(frame: Frame, kind: str, split: str) -> Chart:
     note = "faint: single steps, strong: mean of ten"
     if not pace.emulated:
         note += " · click a step to see its samples"
+        if told_of := held_out_told(frame.run.job):
+            note += f" · {told_of}"
     if split:
         note += " · solid: capped, dotted: clipped"
     return chart(

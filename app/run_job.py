@@ -29,3 +29,10 @@ def deterministic(text: str) -> bool:
     """Whether the job asks for the same parameters whatever computed them; False when it cannot be read."""
     job = job_of(text)
     return job is not None and job.schedule.deterministic
+
+
+def held_out_told(text: str) -> str:
+    """What the held-out accuracy counts, where a reader could take it for something else; "" elsewhere."""
+    job = job_of(text)
+    judge = job.task.named_judge if job is not None and job.eval.items else None
+    return f"held-out accuracy: share of answers that {judge} gives 1 or more" if judge else ""

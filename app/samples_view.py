@@ -21,6 +21,11 @@ from storage.words import GROUP_STATES, ROLES
 PAGE_GROUPS = 12
 """Groups listed at once."""
 
+QUESTION_HELP = (
+    "The question as the task words it. The form in which the model was given it, chat template included, is in the "
+    "run's log: the model is asked …"
+)
+
 FINISHED_ON = {"primary": "a primary rollouter", "auxiliary": "an auxiliary rollouter"}
 
 
@@ -43,7 +48,7 @@ def samples(reader: TelemetryReader, run: RunRow, clock: PageClock) -> None:
             placeholder=DASH,
             column_config={
                 "reward": st.column_config.ProgressColumn(min_value=0, max_value=1, format="%.2f", width="small"),
-                "prompt": st.column_config.TextColumn(width="medium"),
+                "prompt": st.column_config.TextColumn("question", width="medium", help=QUESTION_HELP),
             },
         )
     picked = list(chosen["selection"]["rows"])
@@ -126,6 +131,7 @@ def _group(group: GroupRow, clock: PageClock) -> None:
         facts.append(f"lag {group.lag} of at most {group.bound:g}")
     facts.append(f"{duration(max(0.0, group.finished_at - group.started_at))}, done {clock.time(group.finished_at)}")
     st.markdown(" · ".join(facts), help=helps_of("group_lag", "group_reward"))
+    st.caption("question", help=QUESTION_HELP)
     st.code(group.prompt, language=None, wrap_lines=True)
     for response in group.responses:
         reward = response.get("reward")

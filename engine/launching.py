@@ -22,15 +22,35 @@ from engine.config import (
     settings_of,
     with_settings,
 )
+from engine.config.differences import shown
 from engine.learning.vllm.check import check_rollouter, model_folder
 from engine.models.check import check_model
 from engine.models.memory import available_bytes
+from engine.models.trials import Question
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.records import RunRow
 
 MOST_COMMANDS = 100_000
 """Applied commands of one run that are looked at: more than anybody sends in its life."""
+
+
+FIXED = (
+    "seed",
+    "model.source",
+    "model.prompt_template",
+    "model.lora",
+    "task",
+    "eval.items",
+    "algorithm.prompts_per_step",
+)
+"""Places of a job that a checkpoint fixes: the model, the data order and the groups of a step."""
+
+ROWS = ("task.source", "task.params", "task.held_out", "task.prompt_field", "task.answer_field", "eval.items")
+"""Settings that say which rows are trained on and which are held out."""
+
+COUNTED = ("task.items", "task.sha256")
+"""What a launch fills in of them: to name it beside one of those settings would say the same twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +74,16 @@ def prepare(
     data: DataDir,
     cores: int,
     find: Callable[[str | None], RunRow | None],
+    verdict: Callable[[Question], str],
     available: Callable[[], int] = available_bytes,
 ) -> Launch:
-    """Check a launch command. Raises ValueError with the reason it cannot be run.
+    """Check a launch command. Raises ValueError with the reason it cannot be run, and Undecided, from `verdict`, where
+    its model folder has to be tried first.
 
-    `payload`: `job` (YAML text; may be left out when resuming), `base_dir`, `resume` (a run id), `comparison` (`id`,
-    `label`, `repeat`, and the whole `plan`, for a run that is part of one). `available`: bytes of memory that are free.
+    `payload`: `job` (YAML text; may be left out when resuming), `base_dir`, `resume` (a run id), `settings` (changes of
+    the resumed run's job, each `key.path=value`, where there is no `job`), `comparison` (`id`, `label`, `repeat`, and
+    the whole `plan`, for a run that is part of one). `verdict`: what a trial of a model folder told; `available`: bytes
+    of memory that are free.
     """
     resume = payload.get("resume")
     parent = find(resume) if resume else None
@@ -70,25 +94,17 @@ def prepare(
         raise ValueError(f"job must be the text of a job file, got {type(text).__name__}")
     job = parse_job(text)
     if parent is not None and not payload.get("job"):
-        job = as_steered(job, data, parent.run_id)
-    check_runnable(job)
-    try:
-        job.check_machine(cores)
-    except ValueError as error:
-        raise JobError({"devices": str(error)}) from None
+        job = _with_changes(as_steered(job, data, parent.run_id), payload.get("settings") or [], parent.run_id)
     base_dir = Path(payload.get("base_dir") or (parent.base_dir if parent else None) or data.root).absolute()
+    job = checked(job, base_dir=base_dir, data=data, cores=cores, available=available, verdict=verdict)
     if job.emulated:
         job = with_partition(job)
-    else:
-        from engine.learning.tasks import check_task  # a second of imports, at the first launch, not at every start
-
-        roots = allowed_paths.roots(base_dir=base_dir, data_root=data.root)
-        check_model(job, roots=roots, available=available)
-        check_rollouter(job, folder=model_folder(job, roots))
-        job = check_task(job, roots=roots)
     start_step = 0
     if parent is not None:
-        found = checkpoints.newest(data.checkpoints(parent.run_id))
+        try:
+            found = checkpoints.resumable(data.checkpoints(parent.run_id))
+        except ValueError as error:
+            raise ValueError(f"resume: {error}") from None
         if found is None:
             raise ValueError(f"resume: run {resume!r} has no checkpoint to continue from")
         start_step = found[1].version
@@ -100,6 +116,34 @@ def prepare(
         start_step=start_step,
         comparison=_comparison(payload),
     )
+
+
+def checked(
+    job: Job,
+    *,
+    base_dir: Path,
+    data: DataDir,
+    cores: int,
+    available: Callable[[], int],
+    verdict: Callable[[Question], str],
+    source: str = "job",
+) -> Job:
+    """The job, completed from its task, when it can be run on a machine with that many cores. Raises JobError that
+    begins with `source`; the other parameters are those of `prepare`."""
+    check_runnable(job, source=source)
+    try:
+        job.check_machine(cores)
+    except ValueError as error:
+        raise JobError({"devices": str(error)}, source=source) from None
+    if job.emulated:
+        return job
+    from engine.learning.tasks import check_task  # a second of imports, at the first launch, not at every start
+
+    roots = allowed_paths.roots(base_dir=base_dir, data_root=data.root)
+    check_rollouter(job, folder=model_folder(job, roots), where=source)
+    job = check_task(job, roots=roots, source=source)
+    check_model(job, roots=roots, available=available, verdict=verdict, where=source)  # last: it may take seconds
+    return job
 
 
 def as_steered(job: Job, data: DataDir, run_id: str) -> Job:
@@ -116,6 +160,13 @@ def as_steered(job: Job, data: DataDir, run_id: str) -> Job:
         return with_settings(job, settings_of(job) | changes)
     except Refused as refusal:
         raise JobError({"": f"cannot go on with what was changed while it ran: {refusal}"}, source="resume") from None
+
+
+def _with_changes(job: Job, settings: Any, run_id: str) -> Job:
+    """The job of a run that is resumed with what is set on top. Raises JobError."""
+    if not isinstance(settings, list) or not all(isinstance(setting, str) for setting in settings):
+        raise ValueError(f"settings must be a list of key.path=value, got {settings!r}")
+    return parse_job(dump_job(job), settings, source=f"run {run_id}") if settings else job
 
 
 def _comparison(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -144,24 +195,51 @@ def with_partition(job: Job) -> Job:
 
 def _check_resumable(job: Job, before: Job, start_step: int) -> None:
     """What a checkpoint fixes: the model, the data order and the groups of a step."""
-    fixed = {
-        "seed": (job.seed, before.seed),
-        "model.source": (job.model.source, before.model.source),
-        "model.lora": (job.model.lora, before.model.lora),
-        "task": (job.task, before.task),
-        "eval.items": (job.eval.items, before.eval.items),
-        "algorithm.prompts_per_step": (job.algorithm.prompts_per_step, before.algorithm.prompts_per_step),
-    }
-    changed = {
-        key: f"cannot change on resume: it was {old}, now {new}" for key, (new, old) in fixed.items() if new != old
-    }
+    now, then = job.model_dump(mode="json"), before.model_dump(mode="json")
+    changed: dict[str, tuple[Any, Any]] = {}
+    for place in FIXED:
+        changed |= _changes(place, _at(now, place), _at(then, place))
+    if any(place.startswith(ROWS) for place in changed):
+        changed = {place: values for place, values in changed.items() if place not in COUNTED}
     if changed:
-        raise JobError(changed, source="resume")
+        told = {
+            place: f"cannot change on resume: it was {_told(was)}, now {_told(is_now)}"
+            for place, (is_now, was) in changed.items()
+        }
+        raise JobError(told, source="resume")
     if job.algorithm.steps <= start_step:
         raise JobError(
             {"algorithm.steps": f"must be more than the {start_step} steps that are made, got {job.algorithm.steps}"},
             source="resume",
         )
+
+
+def _at(document: Mapping[str, Any], place: str) -> Any:
+    here: Any = document
+    for key in place.split("."):
+        here = here[key]
+    return here
+
+
+def _changes(place: str, now: Any, then: Any) -> dict[str, tuple[Any, Any]]:
+    """Dotted path -> both values, of the innermost keys that differ."""
+    if now == then:
+        return {}
+    if not (isinstance(now, Mapping) and isinstance(then, Mapping)):
+        return {place: (now, then)}
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in dict.fromkeys((*now, *then)):
+        found |= _changes(f"{place}.{key}", now.get(key), then.get(key))
+    return found
+
+
+def _told(value: Any) -> str:
+    """A value of a job as a job file has it."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_told(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_told, value))}]"
+    return shown(value)
 
 
 def new_run_id(job: Job, now: float) -> str:

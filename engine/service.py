@@ -27,12 +27,14 @@ from typing import Any
 from engine import allowed_paths, checkpoints, launching, ledger_check, results
 from engine.config import Job, ProfileConfig, calibrations, check_runnable, parse_job
 from engine.config.job import usable_cores
+from engine.config.model import unreplaced
 from engine.cpu_time import CpuAccount, CpuSample
 from engine.devices import Report, Workers
 from engine.importing import Imports
 from engine.lock import lock
 from engine.models import memory
 from engine.models.check import check_model
+from engine.models.trials import Trials, Undecided
 from engine.run.book import StartPoint
 from engine.run.commands import RunCommands
 from engine.run.live_lease import cut_off
@@ -86,6 +88,7 @@ class Service:
         self.engine_id = uuid.uuid4().hex[:12]
         self._writer = TelemetryWriter(data.telemetry_db)
         self._mailbox = Mailbox(data.control_db)
+        self._trials = Trials(data.cache)
         self._imports = Imports(data, writer=self._writer, mailbox=self._mailbox)
         self._next_mailbox = 0.0
         self._next_beat = 0.0
@@ -141,6 +144,8 @@ class Service:
             self._next_mailbox = now + MAILBOX_S
             for command in self._mailbox.pending():
                 self._receive(command)
+            for command in self._trials.ended():
+                self._launch(command, accepted=True)
             self._imports.settle()
             self._start_queued()
         if now >= self._next_beat:
@@ -223,17 +228,29 @@ class Service:
         with TelemetryReader(self._data.telemetry_db) as reader:
             return reader.run(run_id) if run_id else None
 
-    def _launch(self, command: Command) -> None:
+    def _launch(self, command: Command, *, accepted: bool = False) -> None:
+        """Queue it, reject it, or have its model folder tried first; `accepted`: that was done, it is answered now."""
         try:
             # behind other runs it gets the memory that they have now
             room = memory.total_bytes if self._runs else memory.available_bytes
             launch = launching.prepare(
-                command.payload, data=self._data, cores=len(self._cores), find=self._stored, available=room
+                command.payload,
+                data=self._data,
+                cores=len(self._cores),
+                find=self._stored,
+                available=room,
+                verdict=self._trials.verdict,
             )
+        except Undecided as undecided:
+            if not accepted:
+                self._mailbox.accept(command.id, "Its model folder is tried first; that takes some seconds.")
+            self._trials.add(command, undecided.question)
+            return
         except ValueError as error:
             self._mailbox.reject(command.id, str(error))
             return
-        self._mailbox.accept(command.id)
+        if not accepted:
+            self._mailbox.accept(command.id)
         run_id = launching.new_run_id(launch.job, self.now())
         self._writer.run(
             run_id, engine_id=self.engine_id, created_at=self.now(), who=command.who, **launching.columns(launch)
@@ -268,7 +285,7 @@ class Service:
         start, folder = StartPoint(), None
         try:
             if stored.parent_run_id is not None:
-                found = checkpoints.newest(self._data.checkpoints(stored.parent_run_id))
+                found = checkpoints.resumable(self._data.checkpoints(stored.parent_run_id))
                 if found is None:
                     raise ValueError(f"run {stored.parent_run_id!r} has no checkpoint any more")
                 folder, start = found
@@ -279,6 +296,8 @@ class Service:
             self._writer.run(stored.run_id, state="failed", error=str(error), ended_at=self.now())
             return
         recorder = Recorder(self._writer, stored.run_id)
+        for sentence in [] if job.emulated else unreplaced(job.model, job.task):
+            recorder.log(self.now(), sentence, level="warning")
         run = Run(
             run_id=stored.run_id,
             job=job,
@@ -386,6 +405,7 @@ class Service:
             run.abandon("The engine was shut down.")
             run.recorder.run(state=run.state, error=run.error, ended_at=self.now())
             commands.end()
+        self._trials.close()
         self._beat("stopped")
         self._writer.close(FLUSH_S)
         self._mailbox.close()

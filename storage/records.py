@@ -111,7 +111,7 @@ class GroupRow:
     finished_at: float
     """Last token sampled, unix seconds."""
     prompt: str
-    """Prompt text."""
+    """The question as the task words it, without what the model's chat template puts around it."""
     responses: list[dict[str, Any]] = field(metadata=json_column("responses"), default_factory=list)
     """One dict a response: text, reward, tokens (count), versions [[version, tokens], ...]."""
 

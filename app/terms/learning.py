@@ -12,7 +12,8 @@ LEARNING: dict[str, Term] = {
     ),
     "held_out_accuracy": Term(
         title="Held-out accuracy",
-        definition="Share of right answers to items that are never trained on.",
+        definition="Share of right answers to items that are never trained on. An answer is right when its reward, the "
+        "first one where a job has several, is 1 or more.",
         unit="share of items",
     ),
     "control_accuracy": Term(

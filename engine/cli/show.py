@@ -7,9 +7,17 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from engine.config import Job, dump_job
+from engine.config.model import unreplaced
 from planner.policy.bound import Bound
+
+MOST_PROBLEMS = 6
+"""Of a ledger check that a table names: a run of many devices may have several of each."""
+
+END_STEPS = 10
+"""Steps at either end of a run whose rewards are averaged: one of them alone says little."""
 
 
 def dry_run(job: Job) -> str:
@@ -28,18 +36,30 @@ def dry_run(job: Job) -> str:
             f"staleness {bound.staleness:g} allows no group of {algorithm.prompts_per_step} to be late: "
             "it is strictly on-policy"
         )
+    if not job.emulated:
+        notes += unreplaced(job.model, job.task)
     return dump_job(job) + "\n".join(f"# {note}" for note in notes)
 
 
-def summary(result: dict[str, Any]) -> None:
-    """The result as a table on stdout."""
+def summary(result: dict[str, Any], *, judge: str | None = None) -> None:
+    """The result as a table on stdout. judge: the reward that says which held-out answers are right, where that needs
+    saying (`TaskConfig.named_judge`)."""
     title = f"{result['run_id']}: {result['state']}"
     if result.get("time_scale"):
         title += f"\n{emulated(result['time_scale'])}: times and speeds are those of the devices that it stands for"
     table = Table(title=title, show_header=False, title_justify="left")
-    for name, value in _rows(result):
-        table.add_row(name, value)
+    table.add_column()
+    table.add_column(overflow="fold")  # a path in an error is wrapped, not cut
+    for name, value in _rows(result, judge):
+        table.add_row(Text(name), Text(value))
     console().print(table)
+
+
+def key_figures(result: dict[str, Any]) -> list[str]:
+    """Reward, speed and idle share of a whole run, for one line; the same figures as in its table."""
+    learnt = [] if result.get("time_scale") else [f"reward {_reward_ends(result)[1][-1]}"]
+    rate = result["throughput_tokens_per_s"]
+    return [*learnt, f"{_number(rate, ',.0f')} tokens/s", f"idle {_number(result['idle']['fraction'], '.1%')}"]
 
 
 def emulated(time_scale: float) -> str:
@@ -55,7 +75,7 @@ def console() -> Console:
     return console if console.is_terminal else Console(width=160)
 
 
-def _rows(result: dict[str, Any]) -> list[tuple[str, str]]:
+def _rows(result: dict[str, Any], judge: str | None) -> list[tuple[str, str]]:
     idle = result["idle"]
     rows = [
         ("arm", f"{result['arm']}, {result['consume']}, staleness {_number(result['staleness'], 'g')}"),
@@ -63,7 +83,7 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("wall time", _seconds(result["wall_s"])),
         ("of it warm-up", _seconds(result["warm_up_s"])),
         ("throughput", _throughput(result)),
-        *_learning(result),
+        *_learning(result, judge),
         ("of the work bound", _number(result.get("bound_ratio"), ".1%")),
         ("idle share of device time", _number(idle["fraction"], ".1%")),
         *((f"  {cause}", _number(share, ".1%")) for cause, share in idle["by_cause"].items()),
@@ -72,8 +92,7 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("weight publish, median", _milliseconds(result["publish_s"])),
         *_leases(result),
         ("ledger gap / CPU over busy", _ledger(result["ledger"])),
-        # a result that an older version stored lacks them
-        *(("  ledger", problem) for problem in result["ledger"].get("problems") or ()),
+        *_ledger_problems(result["ledger"]),
     ]
     if result.get("deaths"):
         rows.append(("workers that died and were replaced", str(result["deaths"])))
@@ -82,16 +101,30 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _learning(result: dict[str, Any]) -> list[tuple[str, str]]:
+def _learning(result: dict[str, Any], judge: str | None) -> list[tuple[str, str]]:
     """What was learnt; nothing of devices that learn nothing."""
     if result.get("time_scale"):
         return []
-    rewards = [reward for reward in result["reward"]["per_step"] if reward is not None]
+    right = f" (share of answers that {judge} gives 1 or more)" if judge else ""
+    name, ends = _reward_ends(result)
     return [
-        ("reward, first 10 / last 10 steps", f"{_mean(rewards[:10])} / {_mean(rewards[-10:])}"),
-        ("held-out accuracy, first / last", _first_last(result["eval"])),
-        ("control accuracy, first / last", _first_last(result["eval_control"])),
+        (name, " / ".join(ends)),
+        *(
+            (f"{name} accuracy, first / last", f"{_first_last(result[key])}{right * bool(result[key])}")
+            for name, key in (("held-out", "eval"), ("control", "eval_control"))
+        ),
     ]
+
+
+def _reward_ends(result: dict[str, Any]) -> tuple[str, list[str]]:
+    """Mean rewards of as many first as last steps, none of which is both, and what they are called. Only steps that
+    have a reward count."""
+    rewards = [reward for reward in result["reward"]["per_step"] if reward is not None]
+    count = min(END_STEPS, len(rewards) // 2)
+    if count == 0:
+        return "reward, its one step" if rewards else "reward, first / last step", [_mean(rewards)]
+    name = "reward, first / last step" if count == 1 else f"reward, first {count} / last {count} steps"
+    return name, [_mean(rewards[:count]), _mean(rewards[-count:])]
 
 
 def _leases(result: dict[str, Any]) -> list[tuple[str, str]]:
@@ -145,15 +178,28 @@ def _ledger(ledger: dict[str, Any]) -> str:
     return f"{ledger['max_gap_fraction']:.3%} / {_number(ledger['cpu_over_busy'], '.2f')} ({verdict})"
 
 
+def _ledger_problems(ledger: dict[str, Any]) -> list[tuple[str, str]]:
+    """The first problems, one a row under one name, and how many more there are."""
+    found = ledger.get("problems") or ()  # a result that an older version stored lacks them
+    told = list(found[:MOST_PROBLEMS])
+    if len(found) > len(told):
+        told.append(f"and {len(found) - len(told)} more, all of them in --json")
+    return [("" if place else "  ledger", problem) for place, problem in enumerate(told)]
+
+
 def table(results: Sequence[dict[str, Any]]) -> None:
     """Runs, one a row."""
     if not results:
         print("No runs yet. Start one with: bidirl run jobs/demo.yaml")
         return
-    columns = ["run", "state", "arm", "staleness", "partition", "steps", "reward last", "tokens/s", "idle"]
+    columns = ["state", "arm", "staleness", "partition", "steps", "reward last", "tokens/s", "idle"]
     # a result that an older version stored lacks the field
     parts = [result.get("comparison") for result in results]
-    grid = Table(*columns, *(["comparison"] if any(parts) else []))
+    grid = Table()
+    # a run's id is copied from here: in a narrow terminal the other columns give way
+    grid.add_column("run", no_wrap=True, min_width=max(len(result["run_id"]) for result in results))
+    for column in [*columns, *(["comparison"] if any(parts) else [])]:
+        grid.add_column(column)
     for result, part in zip(results, parts, strict=True):
         partition = result["partition"]
         grid.add_row(

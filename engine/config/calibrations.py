@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from engine.config.errors import JobError
+from engine.config.errors import JobError, explain
 from engine.config.job import Job
 from engine.config.profile import ProfileConfig
 from storage.paths import DataDir
@@ -91,23 +91,22 @@ def find(data: DataDir, job: Job) -> Calibration | None:
     try:
         loaded = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
         return Calibration(
-            profile=ProfileConfig.model_validate(loaded["profile"]),
+            profile=measured(loaded["profile"]),
             run_id=str(loaded["run_id"]),
             at=str(loaded["at"]),
             model_error=dict(loaded["model_error"]),
         )
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, YAMLError, ValidationError, KeyError, TypeError, ValueError) as error:
+    except (OSError, UnicodeDecodeError, YAMLError, KeyError, TypeError, ValueError) as error:  # JobError is the last
         reason = " ".join(str(error).split())[:200]
         sentence = f"is no calibration ({reason}); remove it and calibrate again"
         raise JobError({"": sentence}, source=str(path)) from None
 
 
 def measured(document: dict[str, Any]) -> ProfileConfig:
-    """The profile that a run measured, checked as a job's. Raises ValueError with what no job file may say."""
+    """The profile that a run measured, checked as a job's. Raises JobError with what no job file may say."""
     try:
         return ProfileConfig.model_validate(document)
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg'].lower()}" for each in error.errors()]
-        raise ValueError("; ".join(wrong)) from None
+        raise explain(error, ProfileConfig, source="profile") from None

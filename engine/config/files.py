@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from engine.config.errors import JobError, explain
+from engine.config.allowed import kind_at
+from engine.config.errors import QUOTES, JobError, explain
 from engine.config.job import Job
 
 MAX_FILE_BYTES = 1_000_000
@@ -46,10 +49,36 @@ def _read_yaml(text: str, *, source: str) -> Any:
 
 def parse_setting(text: str) -> tuple[str, Any]:
     """`key.path=value` with the value read as YAML 1.2."""
-    path, equals, value = text.partition("=")
+    path, value = _parts(text)
+    try:
+        return path, _read_yaml(value, source=f"--set {path}")
+    except JobError as error:
+        if not kind_at(Job, path.split(".")).takes_any_text:
+            raise
+        raise JobError({"": f"{error.problems['']}{QUOTES}: {_quoted(path, value)}"}, source=error.source) from None
+
+
+def _parts(setting: str) -> tuple[str, str]:
+    """Path and value, both as they were given."""
+    path, equals, value = setting.partition("=")
     if not equals or not path.strip():
-        raise JobError({"": f"must be key.path=value, got {text!r}"}, source="--set")
-    return path.strip(), _read_yaml(value, source=f"--set {path.strip()}")
+        raise JobError({"": f"must be key.path=value, got {setting!r}"}, source="--set")
+    return path.strip(), value
+
+
+def _quoted(path: str, value: str) -> str:
+    """The setting as a shell takes it and YAML reads a text; what JSON quotes YAML reads the same."""
+    return f"--set {shlex.quote(f'{path}={json.dumps(value, ensure_ascii=False)}')}"
+
+
+def _with_quotes(error: JobError, settings: list[str]) -> JobError:
+    """The same with the quoted setting behind each problem of a text that a setting gave without quotes."""
+    given = dict(map(_parts, settings))
+    told = {
+        path: f"{sentence}: {_quoted(path, given[path])}" if path in given and sentence.endswith(QUOTES) else sentence
+        for path, sentence in error.problems.items()
+    }
+    return JobError(told, source=error.source)
 
 
 def apply_settings(document: dict[str, Any], settings: list[str]) -> dict[str, Any]:
@@ -84,7 +113,10 @@ def parse_job(text: str, settings: list[str] | None = None, *, source: str = "jo
         document = apply_settings(document, settings or [])
     except RecursionError:  # an anchor inside itself
         raise JobError({"": "is nested too deeply for a job"}, source=source) from None
-    return check_job(document, source=source)
+    try:
+        return check_job(document, source=source)
+    except JobError as error:
+        raise _with_quotes(error, settings or []) from None
 
 
 def check_job(document: dict[str, Any], *, source: str = "job") -> Job:

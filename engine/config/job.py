@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from engine.config.errors import unknown_key
+from engine.config.allowed import Told, Words
+from engine.config.errors import unknown_key, written
 from engine.config.learning import AlgorithmConfig, EvalConfig, SamplingConfig
 from engine.config.model import ModelConfig
 from engine.config.profile import ProfileConfig
 from engine.config.rollouter import ROLLOUTERS
-from engine.config.strict import Strict, one_of
+from engine.config.strict import Strict
 from engine.config.task import TaskConfig
 from planner.policy.arms import ARMS, LENDING, consume_of
 from planner.policy.improvements import DEFAULT, IMPROVEMENTS, Improvements
@@ -58,13 +59,20 @@ class Partition(Strict):
         return self.rollout + self.train
 
 
+def _splits(devices: int) -> str:
+    """The ways to split so many devices, for people."""
+    if devices < 2:
+        return "at least 2 devices"
+    return "1:1" if devices == 2 else f"1:{devices - 1} to {devices - 1}:1"
+
+
 def _partition(value: Any) -> Any:
     if value is None or value == "auto":
         return "auto"
     if isinstance(value, str) and (match := re.fullmatch(r"(\d+):(\d+)", value.strip())):
         return {"rollout": int(match[1]), "train": int(match[2])}
     if not isinstance(value, dict | Partition):
-        raise ValueError(f'must be "auto" or "ROLLOUT:TRAIN" such as "12:4", got {value!r}')
+        raise ValueError(f'must be "auto" or "ROLLOUT:TRAIN" such as "12:4", got {written(value)}')
     return value
 
 
@@ -82,7 +90,7 @@ class BorrowConfig(Strict):
 
 
 class ScheduleConfig(Strict):
-    arm: str = "no_borrow"
+    arm: Annotated[str, Words(ARMS)] = "no_borrow"
     staleness: float = Field(1.0, ge=0, le=MAX_STALENESS)
     """Versions a group may be late, fractions included (design.md section 4)."""
     consume: Literal["stream", "whole_batch"] | None = None
@@ -98,11 +106,6 @@ class ScheduleConfig(Strict):
     borrow: BorrowConfig = BorrowConfig()
     record_states: bool = False
     """Keep every state that the policy decided on, not only those behind a decision about a lease."""
-
-    @field_validator("arm")
-    @classmethod
-    def _arm(cls, value: str) -> str:
-        return one_of(value, ARMS)
 
     @field_validator("improvements")
     @classmethod
@@ -136,7 +139,7 @@ class ScheduleConfig(Strict):
 
 
 class DevicesConfig(Strict):
-    kind: str = "cpu"
+    kind: Annotated[str, Words(KINDS_AVAILABLE + KINDS_PLANNED)] = "cpu"
     count: int | Literal["auto"] = "auto"
     """Devices of the job; auto: two, or more when the partition names more."""
     partition: Partition | Literal["auto"] = "auto"
@@ -146,41 +149,26 @@ class DevicesConfig(Strict):
     """Devices per trainer replica."""
     rollout_slots: int = Field(64, ge=1)
     """Sequences that a real replica takes at once; simulated and emulated ones obey the profile."""
-    rollouter: str = "auto"
+    rollouter: Annotated[str, Words(ROLLOUTERS)] = "auto"
     """What generates: `transformers`, `vllm` (an extra), or auto: the one that is faster on this kind of device."""
-    trainer: str = "torch"
+    trainer: Annotated[str, Words(("torch",))] = "torch"
     oversubscribe: bool = False
     """Allow up to four workers per core; no speed is claimed there."""
     time_scale: float = Field(1.0, ge=MIN_TIME_SCALE, le=MAX_TIME_SCALE)
     """Seconds that an emulated device takes for one second of its profile; below 1 it runs faster."""
     ray_address: str | None = None
 
-    @field_validator("kind")
-    @classmethod
-    def _kind(cls, value: str) -> str:
-        return one_of(value, KINDS_AVAILABLE + KINDS_PLANNED)
-
     @field_validator("count", mode="before")
     @classmethod
     def _count(cls, value: Any) -> Any:
         if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
             return value
-        raise ValueError(f'must be "auto" or at least 1, got {value!r}')
+        raise ValueError(f'must be "auto" or a whole number of at least 1, got {written(value)}')
 
     @field_validator("partition", mode="before")
     @classmethod
     def _partition(cls, value: Any) -> Any:
         return _partition(value)
-
-    @field_validator("rollouter")
-    @classmethod
-    def _rollouter(cls, value: str) -> str:
-        return one_of(value, ROLLOUTERS)
-
-    @field_validator("trainer")
-    @classmethod
-    def _trainer(cls, value: str) -> str:
-        return one_of(value, ("torch",))
 
 
 class CheckpointConfig(Strict):
@@ -202,7 +190,9 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 class Job(Strict):
     """A whole job file. Construct through `load_job` or `parse_job`, which explain what is wrong."""
 
-    name: str = Field("job", pattern=NAME_PATTERN)
+    name: Annotated[str, Told("1 to 64 letters, digits, dots, underscores or hyphens, a letter or digit first")] = (
+        Field("job", pattern=NAME_PATTERN)
+    )
     seed: int = Field(0, ge=0, lt=2**31)
     model: ModelConfig = ModelConfig()
     task: TaskConfig = TaskConfig()
@@ -237,15 +227,17 @@ class Job(Strict):
             raise ValueError(
                 f"devices.count {devices.count} leaves no device for one of the pools; allowed: at least 2"
             )
-        if isinstance(devices.partition, Partition) and devices.count not in ("auto", devices.partition.total):
-            raise ValueError(
-                f"devices.partition '{devices.partition}' needs {devices.partition.total} devices, devices.count says "
-                f"{devices.count}"
-            )
+        if isinstance(devices.partition, Partition) and devices.count != "auto":
+            needed = devices.partition.total
+            if devices.count != needed:
+                raise ValueError(
+                    f"devices.partition '{devices.partition}' needs {needed} devices, devices.count says "
+                    f"{devices.count}; allowed: {_splits(devices.count)}, or devices.count {needed} or auto"
+                )
         if devices.rollout_slots < algorithm.group_size:
             raise ValueError(
                 f"devices.rollout_slots {devices.rollout_slots} cannot hold one group of algorithm.group_size "
-                f"{algorithm.group_size}"
+                f"{algorithm.group_size}; allowed: at least as many"
             )
         if algorithm.overlong_tokens >= self.sampling.max_response_tokens:
             raise ValueError(
@@ -255,7 +247,7 @@ class Job(Strict):
         if self.model.warm_start.worked_only_steps > self.model.warm_start.steps:
             raise ValueError(
                 f"model.warm_start.worked_only_steps {self.model.warm_start.worked_only_steps} is more than "
-                f"model.warm_start.steps {self.model.warm_start.steps}"
+                f"model.warm_start.steps {self.model.warm_start.steps}; allowed: at most as many"
             )
         if schedule.deterministic and self.model.lora is not None and self.model.lora.dropout:
             raise ValueError(
@@ -265,13 +257,14 @@ class Job(Strict):
         if self.profile is not None and self.profile.rollout.slots < algorithm.group_size:
             raise ValueError(
                 f"profile.rollout.slots {self.profile.rollout.slots} cannot hold one group of algorithm.group_size "
-                f"{algorithm.group_size}"
+                f"{algorithm.group_size}; allowed: at least as many"
             )
         epochs, known = self.task.epochs, self.task.items is not None or not self.task.reads_files
         if known and epochs is not None and algorithm.steps * algorithm.prompts_per_step > epochs * self.task.size:
             raise ValueError(
                 f"algorithm.steps {algorithm.steps} x prompts_per_step {algorithm.prompts_per_step} needs more prompts "
-                f"than task.epochs {epochs} x task.items {self.task.size}"
+                f"than task.epochs {epochs} x task.items {self.task.size}; allowed: at most "
+                f"{epochs * self.task.size} in all, or task.epochs null"
             )
         return self
 

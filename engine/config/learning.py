@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from engine.config.strict import Strict, one_of
+from engine.config.allowed import Words
+from engine.config.strict import Strict
 
 
 class EvalConfig(Strict):
@@ -34,7 +35,7 @@ class AlgorithmConfig(Strict):
     """Groups per optimizer step (B)."""
     steps: int = Field(100, ge=1)
     learning_rate: float = Field(3e-4, gt=0)
-    lr_schedule: str = "constant"
+    lr_schedule: Annotated[str, Words(("constant", "linear"))] = "constant"
     lr_warmup_steps: int = Field(0, ge=0)
     lr_final_fraction: float = Field(0.0, ge=0, le=1)
     """Fraction of the learning rate that the linear schedule ends at."""
@@ -44,35 +45,25 @@ class AlgorithmConfig(Strict):
     clip_low: float = Field(0.2, ge=0, lt=1)
     clip_high: float = Field(0.28, ge=0)
     kl_coef: float = Field(0.0, ge=0)
-    loss: str = "grpo"
+    loss: Annotated[str, Words(LOSSES)] = "grpo"
     """`grpo`; `dapo`: without KL term, with overlong shaping where asked for; `dr_grpo`: neither std nor lengths."""
-    scale_rewards: str | None = None
+    scale_rewards: Annotated[str | None, Words(("group", "none"))] = None
     """`group`: divide advantages by the group's standard deviation; `none`: do not; null: as the loss has it, which is
     `group` but for `dr_grpo`."""
     overlong_tokens: int = Field(0, ge=0)
     """Of `dapo`: in the last so many tokens of the longest response a reward falls by up to 1; 0: it does not."""
     dynamic_sampling: bool = False
     """A group whose answers all earn the same is excluded and another prompt takes its place."""
-    correction: str = "tis"
+    correction: Annotated[str, Words(("tis", "none"))] = "tis"
     is_cap: float = Field(2.0, gt=0)
     accept_uncorrected: bool = False
-
-    @field_validator("lr_schedule")
-    @classmethod
-    def _schedule(cls, value: str) -> str:
-        return one_of(value, ("constant", "linear"))
-
-    @field_validator("loss")
-    @classmethod
-    def _loss(cls, value: str) -> str:
-        return one_of(value, LOSSES)
 
     @field_validator("scale_rewards")
     @classmethod
     def _scale(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value == "group" and info.data.get("loss") == "dr_grpo":
             raise ValueError("must be none or null for loss dr_grpo, which has no standard deviation, got 'group'")
-        return value if value is None else one_of(value, ("group", "none"))
+        return value
 
     @field_validator("overlong_tokens")
     @classmethod
@@ -80,11 +71,6 @@ class AlgorithmConfig(Strict):
         if value and (loss := info.data.get("loss")) != "dapo":
             raise ValueError(f"belongs to loss dapo, the loss is {loss}; allowed: 0, got {value}")
         return value
-
-    @field_validator("correction")
-    @classmethod
-    def _correction(cls, value: str) -> str:
-        return one_of(value, ("tis", "none"))
 
     @model_validator(mode="after")
     def _no_kl(self) -> AlgorithmConfig:

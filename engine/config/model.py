@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from engine.config.strict import Strict, one_of
-from engine.config.task import SLOT
+from engine.config.task import SLOT, TaskConfig
 
 BUILTIN = "builtin:tiny"
 """The model that comes with us: it reads sums of small numbers."""
@@ -26,6 +26,10 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 TEMPLATE_WORDS = ("chat", "plain")
 """What `prompt_template` may say in place of a text."""
+
+
+FIELD = re.compile(r"(?<![\w{}\\^])\{[\w.]*\}")
+"""What looks like a field of a template: {name} or {}, unless LaTeX stands before it, as in \\boxed{x}."""
 
 
 class WarmStartConfig(Strict):
@@ -89,7 +93,8 @@ class ModelConfig(Strict):
     a model on the Hugging Face hub, `owner/name`: the only case in which anything is downloaded."""
     prompt_template: str | None = None
     """How the model is given a question: text with `{prompt}` where it goes, `chat`: the tokenizer's chat template,
-    `plain`: the question alone; null: the chat template where there is one."""
+    `plain`: the question alone; null: the chat template where there is one. Nothing but `{prompt}` is replaced: other
+    braces, as of JSON and LaTeX, reach the model as they stand, and what looks like a field is named at launch."""
     size: SizeConfig = SizeConfig()
     """Of the built-in model; a folder says its own."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -133,3 +138,18 @@ class ModelConfig(Strict):
         if self.dtype == "auto":
             return "bfloat16" if kind == "cuda" else "float32"
         return self.dtype
+
+
+def unreplaced(model: ModelConfig, task: TaskConfig) -> list[str]:
+    """What looks like a field of a prompt template and is none, one sentence a template; empty where all is well."""
+    sentences = []
+    for place, template in (("model", model.prompt_template), ("task", task.prompt_template)):
+        found = [field for field in FIELD.findall(template or "") if field != SLOT]
+        if f"{{{SLOT}}}" in (template or ""):
+            found.append(f"the outer braces of {{{SLOT}}}")
+        if found:
+            sentences.append(
+                f"{place}.prompt_template: {', '.join(dict.fromkeys(found))} reaches the model as it stands; only "
+                f"{SLOT} is replaced"
+            )
+    return sentences

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from engine.config.allowed import Words, allowed, kind_of
 
 Scalar = int | float | str | bool
 
@@ -19,7 +22,16 @@ class Strict(BaseModel):
     def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         kinds = get_args(annotation := cls.model_fields[str(info.field_name)].annotation) or (annotation,)
         if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
-            raise ValueError(f"must be a number, got {value!r}")
+            raise PydanticCustomError("true_is_no_number", "must be a number")
+        return value
+
+    @field_validator("*")
+    @classmethod
+    def _one_of_its_words(cls, value: Any, info: ValidationInfo) -> Any:
+        field = cls.model_fields[str(info.field_name)]
+        words = next((mark.words for mark in field.metadata if isinstance(mark, Words)), None)
+        if words is not None and value is not None and value not in words:
+            raise ValueError(f"must be {allowed(kind_of(field))}, got {value!r}")
         return value
 
 

@@ -6,9 +6,11 @@ Whether a file is there and holds what it must is asked at launch, by `engine.le
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from engine.config.allowed import Told
 from engine.config.strict import Scalar, Strict, one_of
 
 MADE, FILES = "reasoning_gym", ("jsonl", "parquet", "hf")
@@ -67,21 +69,26 @@ class TaskConfig(Strict):
     """`jsonl:PATH`, `parquet:PATH` or `hf:NAME` (its split `test`) of the held-out items; null: some of the source's
     rows, chosen by a hash of their prompts, whatever the run's seed."""
     prompt_template: str | None = None
-    """What the model is asked, with `{prompt}` where the prompt goes; null: the prompt itself."""
+    """What the model is asked, with `{prompt}` where the prompt goes; null: the prompt itself. No other field of a row
+    is put in: other braces reach the model as they stand, and what looks like a field is named at launch."""
     rewards: list[RewardConfig] = Field(default_factory=list)
     """Several rewards with weights, in place of `reward`; the first one judges the held-out answers."""
     reward: str = OWN_SCORER
     """`scorer`: 1 iff the data set's own scorer gives 1.0; `exact`: 1 iff the text is the answer; `math_verify`: 1 iff
-    it says the same number or formula; `python:MODULE:FUNCTION`: what that function returns."""
+    it says the same number or formula; `python:MODULE:FUNCTION`: what that function returns, a single number from
+    -1e9 to 1e9 (of Python, numpy or torch; True is 1)."""
     reward_deadline_s: float = Field(10.0, gt=0, le=600)
-    """Seconds that scoring one answer may take; after that the group has no reward and is excluded."""
+    """Seconds that scoring one answer may take; after that the group has no reward and is excluded. Modules that a
+    function imports while it is called are not counted: loading, then or at the start, may take six times as long, and
+    30 s in any case."""
     answer_after: str | None = None
     """Score what follows the single occurrence of this text; an answer without it, or with two, earns 0. Functions of
     one's own get the whole text."""
     items: int | None = Field(None, ge=1)
     """Training items; null: 20,000 where they are made from the seed, and all rows of a file that are not held out."""
-    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
-    """Of the rows that a launch read; filled in there. A file that says something else later is refused."""
+    sha256: Annotated[str | None, Told("64 hexadecimal digits")] = Field(None, pattern=r"^[0-9a-f]{64}$")
+    """Of the rows that a launch read, with all their fields; filled in there. A file that says something else later is
+    refused."""
     shuffle: bool = True
     epochs: int | None = Field(None, ge=1)
     """Passes over the items before the run ends by itself; null: as many as the steps need."""
@@ -187,3 +194,10 @@ class TaskConfig(Strict):
     def scored_by(self) -> tuple[RewardConfig, ...]:
         """All rewards; a single one weighs 1."""
         return tuple(self.rewards) or (RewardConfig(name=self.reward),)
+
+    @property
+    def named_judge(self) -> str | None:
+        """The reward that says which held-out answers are right, where a reader could think of another rule: it may
+        give more than right or wrong, or is one of several. None where right and wrong are all that there is."""
+        first, *others = self.scored_by
+        return first.name if others or first.name.startswith("python:") else None

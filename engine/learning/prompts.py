@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from jinja2 import TemplateError
@@ -18,31 +19,73 @@ SHOWN = 300
 ALLOWED = "allowed: model.prompt_template plain, or text with {prompt}"
 
 
+PROBE = "question417"
+"""A question that no template has reason to strip, cut or escape anything of."""
+
+TOO_LONG, NOT_ENCODED = "prompt_too_long", "prompt_not_encoded"
+"""Why a question cannot be asked; the word that is counted and shown."""
+
+
+class PromptRefused(ValueError):
+    """A question that this model cannot be asked. Survives pickling."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        """`reason` is one of the words above."""
+        self.reason = reason
+        self.detail = detail
+        super().__init__(reason, detail)
+
+    def __str__(self) -> str:
+        return self.detail
+
+
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, question: str) -> Tokens:
     """int32 [P]. A tokenizer with a chat template gets the question as one user message, any other as plain text.
 
-    Raises ValueError when nothing is left of the question, or the chat template fails.
+    Raises PromptRefused when nothing is left of the question, or the chat template fails.
     """
     ids = _chat(tokenizer, question) if tokenizer.chat_template else tokenizer.encode(question)
     if not len(ids):
-        raise ValueError(f"the tokenizer makes no token of the prompt {question!r}")
+        raise PromptRefused(NOT_ENCODED, f"the tokenizer makes no token of the prompt {question[:SHOWN]!r}")
     return np.asarray(ids, dtype=np.int32)
 
 
+def check_length(tokens: int, *, longest: int, response: int, opening: int = 0) -> None:
+    """Raises PromptRefused for a prompt of more tokens than leave room for a response, and for an opening where every
+    answer is made to start with one.
+
+    `longest`: prompt tokens that leave room for the response alone; `response`: the most tokens of one.
+    """
+    if tokens + opening > longest:
+        start = f" after a start of {opening}" if opening else ""
+        raise PromptRefused(
+            TOO_LONG,
+            f"the prompt has {tokens:,} tokens; with responses of up to {response:,}{start} the model holds prompts of "
+            f"up to {longest - opening:,}",
+        )
+
+
 def _chat(tokenizer: PreTrainedTokenizerBase, question: str) -> list[int]:
+    return list(_templated(tokenizer, question, tokenize=True))
+
+
+def _templated(tokenizer: PreTrainedTokenizerBase, question: str, *, tokenize: bool) -> Any:
+    """What the chat template makes of the question: token ids, or else text."""
     message = [{"role": "user", "content": question}]
     try:
-        return list(tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False))
+        return tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=tokenize, return_dict=False)
     except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise ValueError(f"model.source: its chat template cannot be used ({reason}); {ALLOWED}") from error
+        raise PromptRefused(
+            NOT_ENCODED, f"model.source: its chat template cannot be used ({reason}); {ALLOWED}"
+        ) from error
 
 
 def set_template(tokenizer: PreTrainedTokenizerBase, template: str | None, example: str) -> str:
     """Give questions the form that the job's `model.prompt_template` says; returns a sentence that shows it.
 
     A text becomes the tokenizer's chat template, so that the folder of a checkpoint asks its model as it was trained.
-    Raises ValueError where there is no chat template to use, or it fails on the example.
+    Raises ValueError where there is no chat template to use, it fails on the example, or it leaves the question out.
     """
     if template == "plain":
         tokenizer.chat_template = None
@@ -54,9 +97,21 @@ def set_template(tokenizer: PreTrainedTokenizerBase, template: str | None, examp
         if not before.startswith(opening):
             before = opening + before
         tokenizer.chat_template = f"{_literal(before)}{{{{ messages[0]['content'] }}}}{_literal(after)}"
+    if tokenizer.chat_template:
+        _check_asks(tokenizer)
     shown = tokenizer.decode(encode_prompt(tokenizer, example).tolist())[:SHOWN]
     form = "with a chat template" if tokenizer.chat_template else "in plain text"
     return f"the model is asked {form}, such as {shown!r}"
+
+
+def _check_asks(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise ValueError for a chat template that leaves the question out: every group would train on the same text."""
+    text = str(_templated(tokenizer, PROBE, tokenize=False))
+    if PROBE not in text.casefold():
+        raise ValueError(
+            f"model.source: its chat template leaves the question out: of {PROBE!r} it makes {text[:SHOWN]!r}; "
+            f"{ALLOWED}"
+        )
 
 
 def _literal(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine.learning.prompts import PromptRefused
 from engine.learning.sequences import FinishedGroup, GroupRequest, PartialGroup
 
 
@@ -41,8 +42,11 @@ class Rollouter(Protocol):
         """Take a group; its first tokens come with the next `step`.
 
         Raises RuntimeError when the free slots do not hold its unfinished responses or the group is held already, and
-        ValueError when its prompt does not fit the model.
+        PromptRefused when the model cannot be asked its prompt; then nothing is left of the group.
         """
+
+    def refusal(self, prompt: str, prefix: str = "") -> PromptRefused | None:
+        """Why the model cannot be asked this, with answers that start with `prefix`; None: it can."""
 
     def step(self) -> list[FinishedGroup]:
         """One token for every active sequence; returns the groups that this finished, unscored, oldest added first.
@@ -57,7 +61,8 @@ class Rollouter(Protocol):
         """The most likely answers, each made to start with `prefix`, which is part of the text returned.
 
         For evaluation; independent of the running groups. Runs to the end: call it with few prompts at a time (at most
-        `free_slots` or so) where the caller must stay interruptible.
+        `free_slots` or so) where the caller must stay interruptible. Raises PromptRefused before the first token where
+        the model cannot be asked one of them.
         """
 
     def sampled(self, prompts: Sequence[str], prefix: str = "", first: int = 0) -> list[str]:

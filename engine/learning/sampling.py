@@ -14,7 +14,8 @@ def sample(logits_R_V: Tensor, uniforms_R: Tensor, *, temperature: float, top_p:
     """Tokens int64 [R] and their log-probabilities float32 [R].
 
     `logits_R_V` float32 [R, V]; `uniforms_R` float64 [R] in [0, 1). The token is the first whose cumulative
-    probability exceeds its uniform number, in order of token id.
+    probability exceeds its uniform number, in order of token id. Raises FloatingPointError for logits that make no
+    distribution: NaN or +inf among them, or nothing but -inf.
     """
     scaled = logits_R_V if temperature == 1.0 else logits_R_V / temperature
     logprobs_R_V = torch.log_softmax(scaled, dim=-1)
@@ -25,6 +26,7 @@ def sample(logits_R_V: Tensor, uniforms_R: Tensor, *, temperature: float, top_p:
     # batch's company decide a token; dividing makes the last entry exactly 1, which no uniform number reaches
     cdf_R_V = probs_R_V.cumsum(dim=-1, dtype=torch.float64)
     mass_R = cdf_R_V[:, -1:].clone()
+    _check(mass_R)  # NaN wherever the logits make no distribution, and the search would find no token
     cdf_R_V /= mass_R
     tokens_R = torch.searchsorted(cdf_R_V, uniforms_R[:, None], right=True)
     chosen_R = logprobs_R_V.gather(1, tokens_R)
@@ -41,5 +43,16 @@ def nucleus(probs_R_V: Tensor, top_p: float) -> Tensor:
 
 
 def greedy(logits_R_V: Tensor) -> Tensor:
-    """The most likely token of each row, int64 [R]."""
-    return logits_R_V.argmax(dim=-1)
+    """The most likely token of each row, int64 [R]. Raises FloatingPointError as `sample`."""
+    tokens_R = logits_R_V.argmax(dim=-1)
+    _check(logits_R_V.gather(1, tokens_R[:, None]))  # NaN counts as the largest
+    return tokens_R
+
+
+def _check(of_rows_R_1: Tensor) -> None:
+    bad = (~of_rows_R_1.isfinite()).sum().item()
+    if bad:
+        raise FloatingPointError(
+            f"the model's logits are not finite for {bad} of {len(of_rows_R_1)} sequences, so there is no token to "
+            "draw: its weights hold NaN or have diverged, or model.dtype is too small for what it computes"
+        )

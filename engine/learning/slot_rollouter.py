@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from engine.config import SamplingConfig
 from engine.learning import sampling
 from engine.learning.held_group import HeldGroup
-from engine.learning.prompts import decode_response, encode_prompt
+from engine.learning.prompts import PromptRefused, check_length, decode_response, encode_continuation, encode_prompt
 from engine.learning.randomness import EVALUATION_EPOCH, uniforms
 from engine.learning.sequences import FinishedGroup, GroupRequest, Partial, PartialGroup, Tokens
 from engine.learning.slots import Indices, SlotTable
@@ -129,12 +129,7 @@ class SlotRollouter(ABC):
                 f"group {request.group_id} needs {len(growing)} of {self._table.slots} slots, free: {self._table.free}"
             )
         prompt = self._prompt_of(request.item)
-        prompt_tokens = encode_prompt(self._tokenizer, prompt)
-        if len(prompt_tokens) > self._longest_prompt:
-            raise ValueError(
-                f"the prompt of item {request.item} has {len(prompt_tokens)} tokens; with responses of up to "
-                f"{self._table.longest} the model holds prompts of up to {self._longest_prompt}"
-            )
+        prompt_tokens = self._encoded(prompt)  # may refuse it: nothing was taken yet
         self._groups[request.group_id] = HeldGroup(
             request=request,
             prompt=prompt,
@@ -143,6 +138,14 @@ class SlotRollouter(ABC):
             slots={index: self._take(request, index, prefixes[index]) for index in growing},
             started_at=request.started_at,
         )
+
+    def refusal(self, prompt: str, prefix: str = "") -> PromptRefused | None:
+        """Why the model cannot be asked this; None: it can."""
+        try:
+            self._encoded(prompt, opening=len(encode_continuation(self._tokenizer, prefix)))
+        except PromptRefused as refused:
+            return refused
+        return None
 
     def step(self) -> list[FinishedGroup]:
         if not self._groups:
@@ -175,6 +178,12 @@ class SlotRollouter(ABC):
                 self._table.release(slot)
             taken_back.append(group.take_back(prefixes))
         return taken_back
+
+    def _encoded(self, prompt: str, *, opening: int = 0) -> Tokens:
+        """int32 [P]. Raises PromptRefused; `opening` is the tokens that an answer is made to start with."""
+        tokens = encode_prompt(self._tokenizer, prompt)
+        check_length(len(tokens), longest=self._longest_prompt, response=self._table.longest, opening=opening)
+        return tokens
 
     def _take(self, request: GroupRequest, response: int, prefix: Partial | None) -> int:
         stream = uniforms(self._seed, request.epoch, request.position, response, self._table.longest)

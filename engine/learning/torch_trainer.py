@@ -22,7 +22,7 @@ from engine.config import AlgorithmConfig
 from engine.learning import checkpoint, group_gradients
 from engine.learning.group_gradients import key_of
 from engine.learning.grpo.schedule import learning_rate
-from engine.learning.lora import reference_copy
+from engine.learning.lora import base_sha256, reference_copy
 from engine.learning.losses import loss_of
 from engine.learning.micro_batches import Sample, bundles, micro_batches
 from engine.learning.optimizer_state import restore_snapshot, take_snapshot
@@ -87,6 +87,8 @@ class TorchTrainer:
             model, self._reference, algorithm, temperature=temperature, compute=compute, recompute=recompute
         )
         self._adamw = _adamw(model, algorithm) if optimizer else None
+        self._base: str | None = None
+        """Digest of the frozen base of adapters, once a checkpoint asked for it: it never changes."""
 
     @property
     def version(self) -> int:
@@ -187,12 +189,20 @@ class TorchTrainer:
             version=self._version,
             reference=self._reference,
             merged=self._merged,
+            base=self._base_digest(),
         )
 
-    def load(self, folder: Path) -> None:
+    def load(self, folder: Path) -> tuple[str, ...]:
         adamw = self._optimizer("load a checkpoint")
-        self._version = checkpoint.load(folder, self._model, adamw, reference=self._reference)
+        self._version, notes = checkpoint.load(
+            folder, self._model, adamw, reference=self._reference, base=self._base_digest()
+        )
         self.discard()
+        return notes
+
+    def _base_digest(self) -> str | None:
+        self._base = self._base or base_sha256(self._model)
+        return self._base
 
     def _fresh(self) -> Vector:
         """[parameters], arbitrary content."""
@@ -259,9 +269,14 @@ class TorchTrainer:
                 total = group_gradients.sum_as_they_come(parts)
             total /= np.float32(divisor)
             load_flat_gradients(self._model, total)
-        norm = torch.nn.utils.clip_grad_norm_(
-            self._model.parameters(), self._algorithm.max_grad_norm, error_if_nonfinite=True
-        )
+        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._algorithm.max_grad_norm)
+        if not torch.isfinite(norm):
+            raise FloatingPointError(
+                f"the gradient of step {self._version + 1} has the norm {norm:g}, so that no step can be made of it. "
+                "Look at algorithm.learning_rate, since one that is too large drives the weights away (it is "
+                f"{rate:g}; gradient norm and KL of the steps before tell), and at the largest rewards; the "
+                "checkpoints from before are sound"
+            )
         for group in adamw.param_groups:
             group["lr"] = rate
         adamw.step()

@@ -125,8 +125,10 @@ class Trainer(Protocol):
         not part of it: the groups of an unfinished step are trained again by whoever resumes.
         """
 
-    def load(self, folder: Path) -> None:
-        """Take weights, optimizer state, reference and version from a folder that `save` wrote.
+    def load(self, folder: Path) -> tuple[str, ...]:
+        """Take weights, optimizer state, reference and version from a folder that `save` wrote; returns what the log
+        should say, one sentence each.
 
-        Raises ValueError otherwise, and when kl_coef is not 0 and the folder has no reference.
+        Raises ValueError otherwise, when adapters in it were trained on another base model, and when kl_coef is not 0
+        and the folder has no reference.
         """

@@ -59,6 +59,7 @@ class TransformersRollouter(SlotRollouter):
             prompts,
             prefix=prefix,
             longest=self._table.longest,
+            longest_prompt=self._longest_prompt,
             rows=self._table.slots,
             pick=lambda logits, indices, place: sampling.greedy(logits),
         )
@@ -71,6 +72,7 @@ class TransformersRollouter(SlotRollouter):
             prompts,
             prefix=prefix,
             longest=self._table.longest,
+            longest_prompt=self._longest_prompt,
             rows=self._table.slots,
             pick=lambda logits, indices, place: self._draw(logits, stream[indices, place])[0],
         )

@@ -125,7 +125,12 @@ def train(
             group["lr"] = config.learning_rate * rate_factor(step, config.steps)
         optimizer.zero_grad()
         _backward(model, sequences)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM, error_if_nonfinite=True)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
+        if not torch.isfinite(norm):
+            raise FloatingPointError(
+                f"the gradient of step {step + 1} of the warm start has the norm {norm:g}: "
+                f"model.warm_start.learning_rate {config.learning_rate:g} is too large"
+            )
         optimizer.step()
         progress(f"warm start {step + 1}/{config.steps}", (step + 1) / config.steps)
     optimizer.zero_grad()

@@ -54,15 +54,7 @@ class ModelFiles:
 def read(folder: Path) -> ModelFiles:
     """Raises ValueError that names the folder and what is wrong with it."""
     where = f"model.source {folder}"
-    if not (folder / "config.json").is_file():
-        raise ValueError(
-            f"{where}: no config.json there; allowed: {', '.join(BUILTINS)} or a folder that save_pretrained wrote"
-        )
-    config = _json(folder / "config.json", where)
-    if not isinstance(config.get("model_type"), str):
-        raise ValueError(f"{where}: config.json names no model_type, so it is no model of transformers")
-    if "quantization_config" in config:
-        raise ValueError(f"{where}: its weights are quantised, which cannot be trained; allowed: the unquantised model")
+    config = read_config(folder, where)
     text = config.get("text_config", config)
     text = text if isinstance(text, dict) else config
     shapes, parameters = _weights(folder, str(text.get("dtype") or text.get("torch_dtype")), where)
@@ -79,6 +71,20 @@ def read(folder: Path) -> ModelFiles:
     )
     _check_tokenizer(found, where)
     return found
+
+
+def read_config(folder: Path, where: str) -> dict[str, Any]:
+    """config.json, with a `model_type`. Raises ValueError where it is missing, broken, or says what cannot be used."""
+    if not (folder / "config.json").is_file():
+        adapter = (folder / "adapter_config.json").is_file()
+        here = "it holds an adapter without the model that it belongs to" if adapter else "no config.json there"
+        raise ValueError(f"{where}: {here}; allowed: {', '.join(BUILTINS)} or a folder that save_pretrained wrote")
+    config = _json(folder / "config.json", where)
+    if not isinstance(config.get("model_type"), str):
+        raise ValueError(f"{where}: config.json names no model_type, so it is no model of transformers")
+    if "quantization_config" in config:
+        raise ValueError(f"{where}: its weights are quantised, which cannot be trained; allowed: the unquantised model")
+    return config
 
 
 def _json(path: Path, where: str) -> dict[str, Any]:
@@ -106,7 +112,7 @@ def _kv_numbers(config: Mapping[str, Any], layers: int | None, hidden: int | Non
 
 def _weights(folder: Path, dtype: str, where: str) -> tuple[dict[str, tuple[int, ...]], int]:
     """Shapes by name, and how many weights there are."""
-    files = _weight_files(folder, where)
+    files = weight_files(folder, where)
     if files[0].suffix == ".bin":  # no header: the size tells how many
         return {}, sum(file.stat().st_size for file in files) // (2 if dtype.endswith("16") else 4)
     shapes: dict[str, tuple[int, ...]] = {}
@@ -115,7 +121,19 @@ def _weights(folder: Path, dtype: str, where: str) -> tuple[dict[str, tuple[int,
     return shapes, sum(prod(shape) for shape in shapes.values())
 
 
-def _weight_files(folder: Path, where: str) -> list[Path]:
+def check_weights(folder: Path, where: str) -> None:
+    """Raise ValueError, `where` before it, for weight files of a folder that are missing or cut off; of adapters where
+    it holds those. Reads their headers only."""
+    adapter = (folder / "adapter_config.json").is_file()
+    for file in [folder / "adapter_model.safetensors"] if adapter else weight_files(folder, where):
+        if not file.is_file():
+            raise ValueError(f"{where}: no {file.name} there")
+        if file.suffix != ".bin":
+            _header(file, where)
+
+
+def weight_files(folder: Path, where: str) -> list[Path]:
+    """One, or all that an index names. Raises ValueError where one is missing."""
     for name in ("model.safetensors", "pytorch_model.bin"):
         if (folder / name).is_file():
             return [folder / name]

@@ -267,8 +267,8 @@ class Observer:
             return
         del self._evaluations[event.step, event.name]
         if total.failed:
-            text = f"{total.failed} held-out items could not be scored at version {event.step}; they are left out."
-            self._recorder.log(now, text, level="warning")
+            failed = f"{total.failed} held-out items could not be asked or scored at version {event.step}"
+            self._recorder.log(now, f"{failed}; they are left out.", level="warning")
         if total.items:
             accuracy = total.correct / total.items
             self._recorder.eval(step=event.step, name=event.name, accuracy=accuracy, items=total.items, at=now)

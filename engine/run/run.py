@@ -261,6 +261,10 @@ class Run:
         if missing and self.error is None and not self.book.stopping:
             names = ", ".join(device_name(self.specs[device]) for device in missing)
             self.error = f"{names} did not close within {CLOSE_DEADLINE_S:.0f} s; the ledger is incomplete."
+        left_nothing = self.observer.exclusions.left_nothing if self.book.step.version == 0 else None
+        if self.error is None and not self.book.stopping and left_nothing is not None:
+            self.error = left_nothing
+            self.recorder.log(now, left_nothing, level="error")
         self._workers.end(self.run_id)
         self.recorder.run(**self._profiling.columns())
         if self._profiling.problem:

@@ -140,7 +140,7 @@ class EvalDone:
     """Sum of the scores, 0 or 1 each."""
     items: int
     failed: int
-    """Items whose scorer failed; they are in neither of the above."""
+    """Items that the model could not be asked or whose scorer failed; they are in neither of the above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,8 @@ class TorchRoles:
             primary = spec.home != "rollout"
             trainer, notes = self._make_trainer(primary=primary, warm=spec.source and spec.resume_from is None)
             if spec.resume_from is not None and primary:
-                trainer.load(spec.resume_from)
+                resumed = trainer.load(spec.resume_from)
+                notes = (*notes, *(resumed if spec.source else ()))
             memory["train"] = trainer.nbytes
             if spec.source:
                 version, vector = trainer.version, trainer.vector()

@@ -1,7 +1,8 @@
 """The rollouter of one device: holds groups, has the finished ones scored, and times what it generates.
 
     growing -> finished, handed to the scoring -> scored, reported | excluded, with its reason
-                  \\-> not scored yet when the role ends here: given back, whole, to whoever scores it next
+       \\          \\-> not scored yet when the role ends here: given back, whole, to whoever scores it next
+        \\-> never, where the model cannot be asked its prompt: excluded, with its reason
 
 It generates while answers are being scored; only when nothing grows it waits for rewards, and says so.
 """
@@ -10,18 +11,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.learning.grpo.advantages import has_signal
+from engine.learning.prompts import PromptRefused
 from engine.learning.rewards.reward import Question, RewardFailed
 from engine.learning.rewards.scoring import Answers, Scoring, Verdict
+from engine.learning.sequences import FinishedGroup
 from engine.learning.tasks import Task
 from engine.worker import messages as msg
 
 if TYPE_CHECKING:
-    from engine.learning.sequences import FinishedGroup, GroupRequest
+    from engine.learning.sequences import GroupRequest
     from engine.learning.slot_rollouter import SlotRollouter
     from engine.learning.weights import Vector
     from engine.worker.device_worker import DeviceWorker
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
 FEW_GROUPS = 4
 """With so many in hand or fewer, slots that wait for a report are a fifth of the replica or more."""
 
+MOST_LOOKED_AT = 64
+"""Items among which a rehearsal looks for one that the model can be asked; where none is, it answers nothing."""
 
 REWARDS_WAIT_S = 0.05
 """Longest single wait for rewards when nothing grows: a command is seen within that time."""
@@ -86,8 +92,13 @@ class RolloutRole:
         self._enter()
         begin = time.perf_counter()
         for request in requests:
-            self._rollouter.add(request)
-            self._added += 1
+            try:
+                self._rollouter.add(request)
+            except PromptRefused as refused:
+                self._added += 1  # it has arrived, and takes no slot
+                self._refuse(request, refused)
+                continue
+            self._added += 1  # after its slots are taken: see `load_now`
             growing = [p for p in request.partial if p.finished_by is None]
             self._resumes += len(growing)
             self._starts += 0 if request.partial else self._worker.spec.job.algorithm.group_size
@@ -149,7 +160,8 @@ class RolloutRole:
     def rehearse(self, vector: Vector) -> None:
         """Go once through what waking needs, so that the first time is like the others."""
         self._rollouter.load(vector, 0)
-        self._rollouter.greedy([self._task.prompt(0)])
+        prompts = map(self._task.prompt, range(min(self._task.size, MOST_LOOKED_AT)))
+        self._rollouter.greedy(list(islice((p for p in prompts if self._rollouter.refusal(p) is None), 1)))
         self._rollouter.sleep()
 
     def report(self) -> None:
@@ -195,6 +207,24 @@ class RolloutRole:
             self._exclude(scored, msg.NO_SIGNAL, f"all of its answers earn {rewards[0]:g}")
         else:
             self._worker.emit(msg.GroupScored(group=msg.SealedGroup.seal(scored)))
+
+    def _refuse(self, request: GroupRequest, refused: PromptRefused) -> None:
+        """A group that never began is excluded as it is: with its prompt and no response."""
+        now = self._worker.now()
+        group = FinishedGroup(
+            group_id=request.group_id,
+            epoch=request.epoch,
+            position=request.position,
+            item=request.item,
+            bound=request.bound,
+            version=self._rollouter.version,
+            prompt=self._task.prompt(request.item),
+            prompt_tokens=np.zeros(0, dtype=np.int32),
+            responses=(),
+            started_at=now,
+            finished_at=now,
+        )
+        self._exclude(group, refused.reason, f"{self._task.place(request.item)}: {refused}")
 
     def _exclude(self, group: FinishedGroup, reason: str, detail: str) -> None:
         sealed = msg.SealedGroup.seal(group, excluded=True)

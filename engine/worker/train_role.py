@@ -7,7 +7,7 @@ gradient; it never changes a weight.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from engine.learning import snapshot
@@ -34,6 +34,9 @@ SNAPSHOTS_KEPT = 3
 MOMENTS = 2
 """Vectors of the weights' size in AdamW's state, once it has made a step."""
 
+MOST_NAMED = 5
+"""Held-out items that cannot be asked and that the log names; the rest is counted."""
+
 MOST_TIMEOUTS = 3
 """Held-out answers whose scoring may take too long before the evaluation gives the others up: each costs a deadline."""
 
@@ -58,6 +61,8 @@ class TrainRole:
         self._scoring = scoring
         self._evaluator = evaluator
         self._accumulated = False
+        self._told: set[int] = set()
+        """Held-out items of which the log says that they cannot be asked."""
         self._lease: int | None = None
 
     @property
@@ -232,8 +237,10 @@ class TrainRole:
     def evaluate(self, command: msg.Evaluate) -> None:
         evaluator, spec = self._evaluator, self._worker.spec
         self._worker.ledger.enter("evaluate", version=self.version, step=command.step)
-        items = range(-1 - command.part, -1 - self._task.held_out, -command.parts)
+        part = range(-1 - command.part, -1 - self._task.held_out, -command.parts)
         answer = evaluator.greedy if spec.job.eval.greedy else evaluator.sampled
+        refused = self._refused(part, command.prefix)
+        items = [item for item in part if item not in refused]
         prompts = [self._task.prompt(item) for item in items]
         texts = answer(prompts, command.prefix)
         judge = spec.job.task.scored_by[0].name
@@ -250,9 +257,23 @@ class TrainRole:
         correct = float(sum(verdict.values[0][judge] >= 1.0 for verdict in verdicts if verdict.failure is None))
         failed = sum(verdict.failure is not None for verdict in verdicts)
         done = len(items) - failed
+        failed += len(refused)
         self._worker.emit(
             msg.EvalDone(step=command.step, name=command.name, correct=correct, items=done, failed=failed)
         )
+
+    def _refused(self, items: Iterable[int], prefix: str) -> Collection[int]:
+        """Those that the model cannot be asked: failed ones of the evaluation, told once by name."""
+        found = {item: self._evaluator.refusal(self._task.prompt(item), prefix) for item in items}
+        refused = {item: why for item, why in found.items() if why is not None}
+        new = [item for item in refused if item not in self._told]
+        self._told.update(new)
+        for item in new[:MOST_NAMED]:
+            text = f"A held-out item cannot be asked: {self._task.place(item)}: {refused[item]}."
+            self._worker.log(text, level="warning")
+        if len(new) > MOST_NAMED:
+            self._worker.log(f"{len(new) - MOST_NAMED:,} more held-out items cannot be asked.", level="warning")
+        return refused.keys()
 
     def checkpoint(self, command: msg.SaveCheckpoint) -> None:
         self._worker.ledger.enter("checkpoint", version=self.version, step=command.step)

@@ -114,10 +114,10 @@ def test_a_text_that_is_no_mapping_cannot_be_a_form(text: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "path", "says"),
     [
-        ("algorithm.group_size=1", "algorithm.group_size", "greater than or equal to 2"),
+        ("algorithm.group_size=1", "algorithm.group_size", "must be a whole number of at least 2"),
         ("schedule.staleness=99", "schedule.staleness", "16"),
         ("devices.partition=many", "devices.partition", "ROLLOUT:TRAIN"),
-        ("name=a b", "name", "pattern"),
+        ("name=a b", "name", "letters, digits"),
         ("task.params={a: null}", "task.params", ""),
         ("devices.rollout_slots=4", "devices.rollout_slots", "cannot hold one group"),
         ("devices.count=8", "devices.count", "2 cores"),
@@ -150,6 +150,11 @@ def test_a_key_that_the_form_does_not_have_is_still_a_problem() -> None:
         (["schedule.staleness=0.01"], "lets no group start ahead"),
         (["schedule.arm=colocated"], "no pools"),
         (["eval.items=0"], "No held-out evaluation."),
+        ([], "Held-out accuracy on 256 items every 20 steps."),
+        (
+            ["task.rewards=[{name: 'python:rewards:short'}]"],
+            "Held-out accuracy, the share of answers that python:rewards:short gives 1 or more, on 256 items",
+        ),
         ([], "Scored by scorer, learnt from by grpo."),
         (
             ["task.rewards=[{name: exact}, {name: 'python:rewards:short', weight: 0.1}]", "algorithm.loss=dapo"],

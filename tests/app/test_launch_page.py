@@ -82,11 +82,11 @@ def test_the_yaml_changes_the_fields(folder: DataDir) -> None:
 @pytest.mark.parametrize(
     ("path", "typed", "says"),
     [
-        ("algorithm.group_size", "1", "greater than or equal to 2, got 1"),
-        ("algorithm.learning_rate", "fast", "valid number"),
+        ("algorithm.group_size", "1", "must be a whole number of at least 2, got 1"),
+        ("algorithm.learning_rate", "fast", "must be a number above 0"),
         ("devices.partition", "1:x", "ROLLOUT\\:TRAIN"),
         ("task.params", "{a: ", "not YAML"),
-        ("schedule.staleness", "-1", "greater than or equal to 0"),
+        ("schedule.staleness", "-1", "must be a number from 0 to 16"),
         ("devices.count", "16", "needs 2 devices"),
     ],
 )

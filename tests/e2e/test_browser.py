@@ -50,7 +50,7 @@ def launch(page: Page, service: Service) -> str:
     field = page.get_by_role("textbox", name="Staleness, versions")
     field.fill("-1")
     field.press("Enter")
-    expect(page.locator(".st-key-problem_schedule_staleness")).to_contain_text("greater than or equal to 0")
+    expect(page.locator(".st-key-problem_schedule_staleness")).to_contain_text("must be a number from 0 to 16")
     expect(page.locator(".st-key-launch_send button")).to_be_disabled()
     field.fill("2")
     field.press("Enter")

@@ -9,6 +9,8 @@ import pytest
 
 from engine import checkpoints
 from engine.run.book import StartPoint
+from tests.engine.checkpoint_files import cut, write_files
+from tests.learning.builders import make_trainer
 
 POINT = StartPoint(version=50, excluded=3, next_index=1700, pending=(1690, 1695))
 
@@ -80,3 +82,60 @@ def test_a_damaged_record_is_named(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(ValueError, match=r"resume\.json is no record to resume from"):
         checkpoints.newest(tmp_path)
+
+
+# -- what a run may be resumed from -----------------------------------------------------------------------------------
+
+
+def make_whole(root: Path, version: int, *, adapter: bool = False) -> Path:
+    folder = checkpoints.folder_of(root, version)
+    write_files(folder, version=version, adapter=adapter)
+    checkpoints.complete(folder, StartPoint(version=version))
+    return folder
+
+
+@pytest.mark.parametrize("adapter", [False, True], ids=["weights", "adapters"])
+def test_a_whole_checkpoint_is_resumed_from(adapter: bool, tmp_path: Path) -> None:
+    make_whole(tmp_path, 25, adapter=adapter)
+    folder = make_whole(tmp_path, 50, adapter=adapter)
+    assert checkpoints.resumable(tmp_path) == (folder, StartPoint(version=50))
+
+
+def test_what_a_trainer_saved_is_whole(tmp_path: Path) -> None:
+    folder = checkpoints.folder_of(tmp_path, 0)
+    make_trainer(kl_coef=0.1).save(folder)
+    checkpoints.complete(folder, StartPoint(version=0))
+    assert checkpoints.resumable(tmp_path) == (folder, StartPoint(version=0))
+
+
+def test_a_run_without_checkpoints_has_none_to_resume_from(tmp_path: Path) -> None:
+    assert checkpoints.resumable(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize("adapter", [False, True], ids=["weights", "adapters"])
+@pytest.mark.parametrize("name", ["model", "optimizer.pt", "reference.npy", "trainer.json", "resume.json"])
+def test_a_file_that_was_cut_off_is_named_with_the_newest_whole_checkpoint(
+    name: str, adapter: bool, tmp_path: Path
+) -> None:
+    for version in (10, 20, 30, 40):
+        make_whole(tmp_path, version, adapter=adapter)
+    if name == "model":
+        name = "adapter_model.safetensors" if adapter else "model.safetensors"
+    for version in (30, 40):
+        cut(checkpoints.folder_of(tmp_path, version) / name)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
+        checkpoints.resumable(tmp_path)
+    told = str(caught.value)
+    assert told.startswith(str(checkpoints.folder_of(tmp_path, 40)))
+    assert name in told
+    assert told.endswith(f"; step-000020 is whole: to continue from it, move step-000040 out of {tmp_path}")
+    checkpoints.folder_of(tmp_path, 40).rename(tmp_path / "aside")
+    checkpoints.folder_of(tmp_path, 30).rename(tmp_path / "aside too")
+    assert checkpoints.resumable(tmp_path) == (checkpoints.folder_of(tmp_path, 20), StartPoint(version=20))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer.json"])
+def test_a_file_that_is_missing_is_named(name: str, tmp_path: Path) -> None:
+    (make_whole(tmp_path, 10) / name).unlink()
+    with pytest.raises(ValueError, match=rf"step-000010 is damaged: .*{name}.*; no older one is whole"):
+        checkpoints.resumable(tmp_path)

@@ -14,11 +14,13 @@ import pytest
 from engine.cli import client
 from engine.cli.main import app, main
 from engine.config import parse_job
+from engine.models.trials import Question
 from planner.simulator.simulator import Simulator
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.writer import TelemetryWriter
 from tests.storage.builders import RUN, T0
+from tests.tiny_models import tiny_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -202,7 +204,7 @@ def test_no_command_shows_the_commands(arguments: tuple[str, ...], call: Call) -
         ),
         pytest.param(
             "run value.yaml",
-            "value.yaml: algorithm.steps: input should be greater than or equal to 1, got 0",
+            "value.yaml: algorithm.steps: must be a whole number of at least 1, got 0",
             id="bad value",
         ),
         pytest.param("run value.yaml --dry-run --json", "value.yaml: algorithm.steps:", id="a dry run of a bad value"),
@@ -253,7 +255,7 @@ def test_no_command_shows_the_commands(arguments: tuple[str, ...], call: Call) -
         pytest.param("launch unknown.yaml", "unknown.yaml: algoritm: unknown key", id="launch an unknown key"),
         pytest.param("launch good.yaml", "no engine runs on", id="launch without an engine"),
         pytest.param("launch --resume demo-1", "no engine runs on", id="resume without an engine"),
-        pytest.param("launch --resume demo-1 --set seed=1", "--set changes a job file", id="set without a file"),
+        pytest.param("launch --set seed=1", "JOB.yaml is required unless --resume names", id="set without a job"),
         pytest.param("control demo-1", "Missing argument", id="no action"),
         pytest.param(
             "control demo-1 explode",
@@ -342,6 +344,20 @@ def test_a_refused_launch_gives_the_engines_reason(
     assert (called.code, called.out, called.err) == (2, "", "bidirl: resume: run 'gone' is not known\n")
 
 
+def test_settings_beside_a_resume_alone_go_to_the_engine_who_knows_the_runs_job(
+    call: Call, data: DataDir, living_engine: None
+) -> None:
+    call("launch", "--resume", "demo-1", "--set", "algorithm.steps=9", "--set", "seed=1")
+    with Mailbox(data.control_db) as mailbox:
+        (command,) = mailbox.list()
+    assert command.payload == {
+        "job": None,
+        "base_dir": None,
+        "resume": "demo-1",
+        "settings": ["algorithm.steps=9", "seed=1"],
+    }
+
+
 def test_an_engine_that_does_not_answer_is_a_failure_with_a_deadline(
     call: Call, data: DataDir, living_engine: None
 ) -> None:
@@ -377,10 +393,47 @@ def test_a_dry_run_prints_the_resolved_job_and_what_follows_from_it(call: Call, 
     assert not data.root.exists()
 
 
+@pytest.mark.parametrize("command", ["run --dry-run", "run", "launch", "calibrate", "bench"])
+def test_what_is_wrong_with_a_model_folder_is_told_before_an_engine_is_needed(
+    command: str, call: Call, data: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tiny_folder(Path("model"))
+    capsys.readouterr()  # of transformers, which wrote it
+    asked = []
+    monkeypatch.setattr(client, "engine", lambda data: pytest.fail("an engine was started"))
+
+    def tried(question: Question, cache: Path, *, keep: bool) -> str:
+        asked.append((Path(question.folder).name, cache, keep))
+        return f"model.source {question.folder}: it is an encoder"
+
+    monkeypatch.setattr("engine.models.trials.ask", tried)
+    name, *options = command.split()
+    called = call(name, "good.yaml", "--set", "model.source=model", *options)
+    assert (called.code, called.out) == (2, "")
+    assert called.err == f"bidirl: good.yaml: model.source: {folder.resolve()}: it is an encoder\n"
+    assert asked == [("model", data.cache, "--dry-run" not in options)]
+    (folder / "model.safetensors").write_bytes(b"PK")
+    called = call(name, "good.yaml", "--set", "model.source=model", *options)
+    assert (called.code, called.out) == (2, "")
+    assert "model.safetensors is cut off or no safetensors file (2 bytes)" in called.err
+    assert len(asked) == 1
+
+
+def test_a_built_in_model_is_tried_by_nobody(call: Call, data: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.models.trials.ask", lambda *args, **options: pytest.fail("tried"))
+    assert call("run", "good.yaml", "--dry-run").code == 0
+
+
 def test_a_dry_run_of_a_staleness_without_effect_says_so(call: Call) -> None:
     # 0.05 x 16 groups is less than one: F = 0 and k = 0
     called = call("run", "good.yaml", "--set", "schedule.staleness=0.05", "--dry-run")
     assert "# staleness 0.05 allows no group of 16 to be late: it is strictly on-policy" in called.out.splitlines()
+
+
+def test_a_dry_run_names_what_looks_like_a_field_of_the_prompt_and_is_none(call: Call) -> None:
+    called = call("run", "good.yaml", "--set", "task.prompt_template='{prompt} {hint} {\"a\": 1}'", "--dry-run")
+    told = "# task.prompt_template: {hint} reaches the model as it stands; only {prompt} is replaced"
+    assert told in called.out.splitlines()
 
 
 def test_a_dry_run_as_json_is_one_document(call: Call, data: DataDir) -> None:
@@ -463,6 +516,9 @@ def test_the_doctor_looks_at_what_the_machine_needs(call: Call) -> None:
     assert all(item["state"] in ("ok", "missing", "broken") for item in found.values())
     assert all(item["get"] for item in found.values() if item["state"] != "ok")
     assert called.code == any(item["state"] == "broken" for item in found.values())
+    # no job may ask for another trainer or for GPUs, so nothing is offered for them
+    assert "deepspeed" not in found
+    assert "this version runs jobs on CPU cores" in found["GPU"]["found"]
 
 
 def test_the_installed_command_answers_with_exit_code_and_one_line(tmp_path: Path) -> None:

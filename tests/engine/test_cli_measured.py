@@ -139,7 +139,7 @@ def test_calibrate_prints_what_it_found_and_what_to_paste_into_a_job(call: Call,
     ("columns", "code", "told"),
     [
         ({"profile": None}, 1, f"run {RUN} of arm bidirectional measured no whole profile"),
-        ({"profile": PROFILE | {"noise": 7}}, 1, "noise: input should be less than or equal to 1"),
+        ({"profile": PROFILE | {"noise": 7}}, 1, "noise: must be a number from 0 to 1, got 7"),
         ({"state": "failed", "error": "a worker died"}, 1, f"run {RUN} failed: a worker died"),
         ({"state": "stopped"}, 130, f"run {RUN} stopped: it did not finish, so nothing is stored"),
     ],
@@ -344,7 +344,7 @@ def test_a_steered_run_is_played_with_what_was_in_force_at_its_end(call: Call, d
     [
         ({}, 3, ("--like", "other"), f"--like: run 'other' is not known; the newest are: {RUN}"),
         ({"profile": None}, 3, ("--like", RUN), f"--like: run {RUN} has not measured a whole profile"),
-        ({"profile": PROFILE | {"noise": 7}}, 3, ("--like", RUN), "noise: input should be less than or equal to 1"),
+        ({"profile": PROFILE | {"noise": 7}}, 3, ("--like", RUN), "noise: must be a number from 0 to 1, got 7"),
         ({}, 0, ("--like", RUN), f"--like: run {RUN} has no recorded groups"),
         ({}, 3, ("job1.yaml", "--like", RUN), "job1.yaml: algorithm.group_size: must be 2 to play that run again"),
         ({}, 3, ("--like", RUN, "--set", "sed=1"), f"run {RUN}: sed: unknown key 'sed'; did you mean 'seed'?"),

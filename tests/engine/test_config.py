@@ -26,6 +26,9 @@ from planner.policy.improvements import IMPROVEMENTS
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = sorted((ROOT / "jobs").glob("*.yaml"))
 
+SECTION = (
+    "must be a mapping of keys (group_size, prompts_per_step, steps, learning_rate, lr_schedule, lr_warmup_steps, ...)"
+)
 PARTITION = 'must be "auto" or "ROLLOUT:TRAIN" such as "12:4", got '
 
 
@@ -84,63 +87,87 @@ def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        pytest.param("seed: -1", "seed: input should be greater than or equal to 0, got -1", id="too small"),
+        pytest.param("seed: -1", "seed: must be a whole number from 0 to 2147483647, got -1", id="too small"),
         pytest.param(
-            "seed: 99999999999", "seed: input should be less than 2147483648, got 99999999999", id="too large"
+            "seed: 99999999999", "seed: must be a whole number from 0 to 2147483647, got 99999999999", id="too large"
         ),
-        pytest.param("seed: true", "seed: must be a number, got True", id="true is no integer"),
-        pytest.param("schedule: {staleness: true}", "schedule.staleness: must be a number, got True", id="nor a float"),
-        pytest.param("task: {epochs: true}", "task.epochs: must be a number, got True", id="nor an optional integer"),
+        pytest.param(
+            "seed: true", "seed: must be a whole number from 0 to 2147483647, got true", id="true is no integer"
+        ),
+        pytest.param(
+            "schedule: {staleness: true}",
+            "schedule.staleness: must be a number from 0 to 16, got true",
+            id="nor a float",
+        ),
+        pytest.param(
+            "task: {epochs: true}",
+            "task.epochs: must be a whole number of at least 1, or null, got true",
+            id="nor an optional integer",
+        ),
         pytest.param(
             "algorithm: {steps: ten}",
-            "algorithm.steps: input should be a valid integer, unable to parse string as an integer, got 'ten'",
+            "algorithm.steps: must be a whole number of at least 1, got 'ten'",
             id="words",
         ),
         pytest.param(
             "algorithm: {learning_rate: .inf}",
-            "algorithm.learning_rate: input should be a finite number, got inf",
+            "algorithm.learning_rate: must be a finite number above 0, got inf",
             id="infinity",
         ),
         pytest.param(
-            "schedule: {staleness: .nan}", "schedule.staleness: input should be a finite number, got nan", id="nan"
+            "schedule: {staleness: .nan}", "schedule.staleness: must be a finite number from 0 to 16, got nan", id="nan"
         ),
         pytest.param(
             "task: {params: {x: [1, .nan]}}",
-            "task.params.x.1: input should be a finite number, got nan",
+            "task.params.x.1: must be a finite number, text, true, false, or a list, got nan",
             id="nan inside a parameter of the data set",
         ),
         pytest.param(
-            "algorithm: {betas: [0.9, 1.5]}", "algorithm.betas.1: input should be less than 1, got 1.5", id="beta"
+            "algorithm: {betas: [0.9, 1.5]}", "algorithm.betas.1: must be a number from 0, below 1, got 1.5", id="beta"
         ),
-        pytest.param("algorithm: {betas: [0.9]}", "algorithm.betas.1: is required", id="one beta"),
+        pytest.param(
+            "algorithm: {betas: [0.9]}", "algorithm.betas.1: is required: a number from 0, below 1", id="one beta"
+        ),
         pytest.param(
             "algorithm: {lr_schedule: cosine}",
             "algorithm.lr_schedule: must be one of constant, linear, got 'cosine'",
             id="a word that does not exist",
         ),
-        pytest.param("algorithm: 3", "algorithm: must be a mapping of keys, got 3", id="no section"),
-        pytest.param("algorithm:", "algorithm: must be a mapping of keys, got None", id="an empty section"),
+        pytest.param("algorithm: 3", f"algorithm: {SECTION}, got 3", id="no section"),
+        pytest.param("algorithm:", f"algorithm: {SECTION}, got null", id="an empty section"),
         pytest.param(
             "schedule: {consume: later}",
-            "schedule.consume: input should be 'stream' or 'whole_batch', got 'later'",
+            "schedule.consume: must be one of stream, whole_batch, or null, got 'later'",
             id="consume",
         ),
         pytest.param("devices: {kind: tpu}", "devices.kind: must be one of cpu, emulated, cuda, got 'tpu'", id="tpu"),
         pytest.param(
             "devices: {train_replica_size: 0}",
-            "devices.train_replica_size: input should be greater than or equal to 1, got 0",
+            "devices.train_replica_size: must be a whole number of at least 1, got 0",
             id="an empty replica",
         ),
-        pytest.param("devices: {count: many}", "devices.count: must be \"auto\" or at least 1, got 'many'", id="count"),
-        pytest.param("devices: {count: 0}", 'devices.count: must be "auto" or at least 1, got 0', id="no devices"),
+        pytest.param(
+            "devices: {count: many}",
+            "devices.count: must be \"auto\" or a whole number of at least 1, got 'many'",
+            id="count",
+        ),
+        pytest.param(
+            "devices: {count: 0}",
+            'devices.count: must be "auto" or a whole number of at least 1, got 0',
+            id="no devices",
+        ),
         pytest.param("devices: {partition: 1-1}", f"devices.partition: {PARTITION}'1-1'", id="partition"),
-        pytest.param("devices: {partition: [1, 1]}", f"devices.partition: {PARTITION}[1, 1]", id="partition as a list"),
+        pytest.param("devices: {partition: [1, 1]}", f"devices.partition: {PARTITION}a list", id="partition as a list"),
         pytest.param(
             "devices: {partition: 0:1}",
-            "devices.partition.rollout: input should be greater than or equal to 1, got 0",
+            "devices.partition.rollout: must be a whole number of at least 1, got 0",
             id="an empty pool",
         ),
-        pytest.param("devices: {partition: {rollout: 1}}", "devices.partition.train: is required", id="one pool"),
+        pytest.param(
+            "devices: {partition: {rollout: 1}}",
+            "devices.partition.train: is required: a whole number of at least 1",
+            id="one pool",
+        ),
         pytest.param(
             "%YAML 1.1\n---\ndevices: {partition: 1:1}",
             f"devices.partition: {PARTITION}61",
@@ -158,7 +185,7 @@ def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
         ),
         pytest.param(
             "model: {size: {layers: 0}}",
-            "model.size.layers: input should be greater than or equal to 1, got 0",
+            "model.size.layers: must be a whole number of at least 1, got 0",
             id="a model without layers",
         ),
         pytest.param(
@@ -166,6 +193,32 @@ def test_files_are_yaml_1_2(text: str, path: str, value: object) -> None:
             "task.source: must be reasoning_gym:DATASET, such as reasoning_gym:chain_sum, or jsonl:PATH, parquet:PATH, "
             "hf:NAME, got 'csv:data'",
             id="task",
+        ),
+        pytest.param(
+            "algorithm: {scale_rewards: true}",
+            "algorithm.scale_rewards: must be one of group, none, or null, got true",
+            id="true among words",
+        ),
+        pytest.param(
+            "name: ../x",
+            "name: must be 1 to 64 letters, digits, dots, underscores or hyphens, a letter or digit first, got '../x'",
+            id="a name that is no folder's",
+        ),
+        pytest.param(
+            "eval: {control_prefix: 1.5}",
+            "eval.control_prefix: must be text or null, got 1.5; in quotes it is text",
+            id="a number where a text belongs",
+        ),
+        pytest.param(
+            'task: {prompt_template: {"Q": x}}',
+            "task.prompt_template: must be text or null, got a mapping; in quotes it is text",
+            id="a mapping where a text belongs",
+        ),
+        pytest.param(
+            "devices: {partition: 3:2, count: 4}",
+            "devices.partition '3:2' needs 5 devices, devices.count says 4; allowed: 1:3 to 3:1, or devices.count 5 or "
+            "auto",
+            id="a partition of other devices",
         ),
     ],
 )
@@ -208,7 +261,7 @@ def test_an_unknown_improvement_is_named_with_the_nearest(names: str, line: str)
 def test_an_improvement_is_on_or_off() -> None:
     assert parse_job("schedule: {improvements: {keep_lease: false}}").schedule.improvements == {"keep_lease": False}
     assert told("schedule: {improvements: {keep_lease: 3}}").startswith(
-        "job: schedule.improvements.keep_lease: input should be a valid boolean"
+        "job: schedule.improvements.keep_lease: must be true or false, got 3"
     )
 
 
@@ -286,17 +339,17 @@ def test_an_unknown_key_names_its_path_and_the_nearest_known_key(text: str, line
         ),
         pytest.param(
             "devices: {partition: 2:1, count: 2}",
-            "devices.partition '2:1' needs 3 devices, devices.count says 2",
+            "devices.partition '2:1' needs 3 devices, devices.count says 2; allowed: 1:1, or devices.count 3 or auto",
             id="partition and count",
         ),
         pytest.param(
             "devices: {rollout_slots: 7}",
-            "devices.rollout_slots 7 cannot hold one group of algorithm.group_size 8",
+            "devices.rollout_slots 7 cannot hold one group of algorithm.group_size 8; allowed: at least as many",
             id="no room for a group",
         ),
         pytest.param(
             "model: {warm_start: {steps: 5}}",
-            "model.warm_start.worked_only_steps 460 is more than model.warm_start.steps 5",
+            "model.warm_start.worked_only_steps 460 is more than model.warm_start.steps 5; allowed: at most as many",
             id="warm start",
         ),
         pytest.param(
@@ -306,7 +359,8 @@ def test_an_unknown_key_names_its_path_and_the_nearest_known_key(text: str, line
         ),
         pytest.param(
             "task: {epochs: 1, items: 10}",
-            "algorithm.steps 100 x prompts_per_step 16 needs more prompts than task.epochs 1 x task.items 10",
+            "algorithm.steps 100 x prompts_per_step 16 needs more prompts than task.epochs 1 x task.items 10; allowed: "
+            "at most 10 in all, or task.epochs null",
             id="too few prompts",
         ),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +119,39 @@ def test_set_changes_a_value_and_reads_it_as_yaml_1_2(values: list[str], path: s
         pytest.param(
             "algorithm.stps=1", "job: algorithm.stps: unknown key 'stps'; did you mean 'steps'?", id="unknown"
         ),
-        pytest.param("seed=", "job: seed: input should be a valid integer, got None", id="no value"),
+        pytest.param("seed=", "job: seed: must be a whole number from 0 to 2147483647, got null", id="no value"),
+        pytest.param(
+            "model.prompt_template=Q: {prompt} x",
+            "--set model.prompt_template: line 1, column 13: not YAML: expected <block end>, but found '<scalar>'; in "
+            "quotes it is text: --set 'model.prompt_template=\"Q: {prompt} x\"'",
+            id="a text that is no YAML",
+        ),
+        pytest.param(
+            "task.prompt_template=Q: {nope}",
+            "job: task.prompt_template: must be text or null, got a mapping; in quotes it is text: --set "
+            "'task.prompt_template=\"Q: {nope}\"'",
+            id="a text that YAML reads as a mapping",
+        ),
+        pytest.param(
+            "eval.control_prefix=1.50",
+            "job: eval.control_prefix: must be text or null, got 1.5; in quotes it is text: --set "
+            "'eval.control_prefix=\"1.50\"'",
+            id="a text that YAML reads as a number",
+        ),
     ],
 )
 def test_a_bad_set_is_explained(value: str, line: str) -> None:
     assert told("algorithm: {steps: 3}", [value]) == line
+
+
+@pytest.mark.parametrize(
+    "text", ["Q: {prompt} x", "[a'b\"c\\ {prompt}", "ümlaut: {prompt}\n\tA:", "$HOME `id` {prompt}: 3"]
+)
+def test_the_setting_that_a_message_proposes_is_the_text_that_was_meant(text: str) -> None:
+    line = told("model: {source: builtin:smollm2}", [f"model.prompt_template={text}"])
+    option, setting = shlex.split(line.partition("in quotes it is text: ")[2])
+    assert option == "--set"
+    assert parse_job("model: {source: builtin:smollm2}", [setting]).model.prompt_template == text
 
 
 def test_set_leaves_the_document_it_was_given_alone() -> None:

@@ -61,19 +61,17 @@ def test_a_measured_profile_becomes_a_jobs_and_the_same_again() -> None:
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
-        pytest.param("optimizer_s=null", "optimizer_s: input should be a valid number, got None", id="no number"),
-        pytest.param(
-            "optimizer_s=-1", "optimizer_s: input should be greater than or equal to 0, got -1", id="negative"
-        ),
-        pytest.param("optimizer_s=true", "optimizer_s: must be a number, got True", id="true"),
+        pytest.param("optimizer_s=null", "optimizer_s: must be a number from 0 to 1000000, got null", id="no number"),
+        pytest.param("optimizer_s=-1", "optimizer_s: must be a number from 0 to 1000000, got -1", id="negative"),
+        pytest.param("optimizer_s=true", "optimizer_s: must be a number from 0 to 1000000, got true", id="true"),
         pytest.param(
             "weight_sync_s=1e7",
-            "weight_sync_s: input should be less than or equal to 1000000, got 10000000.0",
+            "weight_sync_s: must be a number from 0 to 1000000, got 10000000.0",
             id="long",
         ),
         pytest.param(
             "rollout.tokens_per_s=0",
-            "rollout.tokens_per_s: input should be greater than or equal to 0.1, got 0",
+            "rollout.tokens_per_s: must be a number from 0.1 to 1000000000, got 0",
             id="no speed",
         ),
         pytest.param("rollout.slot=3", "rollout.slot: unknown key 'slot'; did you mean 'slots'?", id="unknown"),
@@ -84,7 +82,7 @@ def test_a_measured_profile_becomes_a_jobs_and_the_same_again() -> None:
         ),
         pytest.param(
             "switch.train_on_rollout={in_s: 1, out_s: 1}",
-            "switch.train_on_rollout.grad_s: is required",
+            "switch.train_on_rollout.grad_s: is required: a number from 0 to 1000000",
             id="a cost is never assumed",
         ),
         pytest.param(
@@ -94,7 +92,7 @@ def test_a_measured_profile_becomes_a_jobs_and_the_same_again() -> None:
         ),
         pytest.param(
             "response_tokens.sigma_group=45",
-            "response_tokens.sigma_group: input should be less than or equal to 3, got 45",
+            "response_tokens.sigma_group: must be a number from 0 to 3, got 45",
             id="percent",
         ),
         pytest.param(
@@ -102,7 +100,9 @@ def test_a_measured_profile_becomes_a_jobs_and_the_same_again() -> None:
             "models.rollout: a and b are both 0, so a step would take no time; allowed: one of them above 0",
             id="no time",
         ),
-        pytest.param("models.rollout={a: 0, b: 1}", "models.train: is required", id="one model"),
+        pytest.param(
+            "models.rollout={a: 0, b: 1}", "models.train: is required: a mapping of keys (a, b)", id="one model"
+        ),
     ],
 )
 def test_a_mistake_in_a_profile_is_named_with_its_place(setting: str, line: str) -> None:
@@ -120,5 +120,5 @@ def test_a_profile_says_all_that_it_lacks() -> None:
 
 def test_slots_that_hold_no_group_are_named_with_the_group_size() -> None:
     assert told("profile.rollout.slots=7") == (
-        "job: profile.rollout.slots 7 cannot hold one group of algorithm.group_size 8"
+        "job: profile.rollout.slots 7 cannot hold one group of algorithm.group_size 8; allowed: at least as many"
     )

@@ -68,7 +68,7 @@ def test_a_change_makes_another_job_and_leaves_the_rest() -> None:
     ("kind", "payload", "told"),
     [
         ("partition", {"partition": "3:2"}, "needs 5 devices"),
-        ("partition", {"partition": "4:0"}, "greater than or equal to 1"),
+        ("partition", {"partition": "4:0"}, "must be a whole number of at least 1"),
         ("partition", {"partition": "2:2"}, "partition is 2:2 already"),
         ("policy", {"lend_cap": None}, "lend_cap is null already"),
         ("policy", {"staleness": 1}, "a policy command sets arm"),

@@ -37,10 +37,10 @@ from engine.config import JobError, dump_job, parse_job
         ("rewards: [{name: exact, weight: 0}]", "task.rewards: all weights are 0"),
         ("rewards: [{name: exactly}]", "task.rewards: must be scorer, exact"),
         ("rewards: [{name: exact, wieght: 1}]", "task.rewards.0.wieght: unknown key 'wieght'; did you mean 'weight'?"),
-        ("rewards: [{name: exact, weight: .inf}]", "task.rewards.0.weight: input should be a finite number, got inf"),
-        ("rewards: [exact]", "task.rewards.0: must be a mapping of keys"),
+        ("rewards: [{name: exact, weight: .inf}]", "task.rewards.0.weight: must be a finite number, got inf"),
+        ("rewards: [exact]", "task.rewards.0: must be a mapping of keys (name, weight), got 'exact'"),
         ("source: 'jsonl:d', rewards: [{name: scorer}]", "task.rewards: scorer comes with"),
-        ("reward_deadline_s: 0", "task.reward_deadline_s: input should be greater than 0, got 0"),
+        ("reward_deadline_s: 0", "task.reward_deadline_s: must be a number above 0, at most 600, got 0"),
     ],
 )
 def test_a_task_that_cannot_be_is_refused_at_its_place(task: str, told: str) -> None:

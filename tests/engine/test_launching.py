@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from engine.run.book import StartPoint
 from storage.mailbox import Mailbox
 from storage.paths import DataDir
 from storage.records import RunRow
+from tests.engine.checkpoint_files import cut, write_files
 from tests.tiny_models import tiny_folder
 
 JOB = "name: first\nseed: 3\nalgorithm: {steps: 50, prompts_per_step: 4}\ntask: {items: 500}"
@@ -29,14 +31,16 @@ def make_parent(data: DataDir, *, version: int | None = 20) -> RunRow:
     parent = RunRow(run_id="parent", state="stopped", job=dump_job(parse_job(JOB)), base_dir="/jobs/folder")
     if version is not None:
         folder = checkpoints.folder_of(data.checkpoints("parent"), version)
-        folder.mkdir(parents=True)
+        write_files(folder, version=version)
         checkpoints.complete(folder, StartPoint(version=version, next_index=4 * version))
     return parent
 
 
 def prepare(data: DataDir, payload: dict[str, Any], *runs: RunRow, cores: int = 2) -> launching.Launch:
     known = {run.run_id: run for run in runs}
-    return launching.prepare(payload, data=data, cores=cores, find=lambda run_id: known.get(run_id or ""))
+    return launching.prepare(
+        payload, data=data, cores=cores, find=lambda run_id: known.get(run_id or ""), verdict=lambda question: ""
+    )
 
 
 def test_a_job_becomes_the_row_of_a_queued_run(data: DataDir) -> None:
@@ -77,7 +81,7 @@ def test_a_colocated_run_has_no_partition_and_no_staleness(data: DataDir) -> Non
     [
         pytest.param({}, "job must be the text of a job file, got NoneType", id="nothing"),
         pytest.param({"job": {"name": "x"}}, "job must be the text of a job file, got dict", id="a mapping"),
-        pytest.param({"job": "seed: -1"}, "job: seed: input should be greater than or equal to 0, got -1", id="value"),
+        pytest.param({"job": "seed: -1"}, "job: seed: must be a whole number from 0 to 2147483647, got -1", id="value"),
         pytest.param({"job": "a: ["}, "job: line 1, column 5: not YAML", id="no yaml"),
         pytest.param(
             {"job": "devices: {kind: cuda}"},
@@ -135,14 +139,15 @@ algorithm: {prompts_per_step: 4}
     assert launch.job.task.items == 36
     parent = RunRow(run_id="parent", state="stopped", job=dump_job(launch.job), base_dir=str(folder))
     checkpoint = checkpoints.folder_of(data.checkpoints("parent"), 3)
-    checkpoint.mkdir(parents=True)
+    write_files(checkpoint, version=3)
     checkpoints.complete(checkpoint, StartPoint(version=3, next_index=12))
     assert prepare(data, {"resume": "parent"}, parent).job == launch.job
     assert prepare(data, {"resume": "parent", "job": text}, parent).job.task == launch.job.task
     (folder / "rows.jsonl").write_text("".join(rows[1:]), encoding="utf-8")
     with pytest.raises(ValueError, match=r"^job: task.items: 36 are asked for"):
         prepare(data, {"resume": "parent"}, parent)
-    with pytest.raises(ValueError, match="resume: task: cannot change on resume"):
+    told = r"^resume: task\.items: cannot change on resume: it was 36, now 35; task\.sha256: "
+    with pytest.raises(ValueError, match=told):
         prepare(data, {"resume": "parent", "job": text}, parent)
 
 
@@ -178,7 +183,9 @@ def test_what_does_not_touch_the_data_or_the_model_may_change(change: str, data:
     ("change", "told"),
     [
         pytest.param("seed: 4", "resume: seed: cannot change on resume: it was 3, now 4", id="seed"),
-        pytest.param("task: {items: 501}", "resume: task: cannot change on resume", id="data"),
+        pytest.param(
+            "task: {items: 501}", "resume: task.items: cannot change on resume: it was 500, now 501", id="data"
+        ),
         pytest.param(
             "eval: {items: 7}", "resume: eval.items: cannot change on resume: it was 256, now 7", id="held out"
         ),
@@ -202,6 +209,69 @@ def test_what_a_checkpoint_fixes_is_refused_by_name(change: str, told: str, data
     assert "\n" not in str(caught.value)
 
 
+def test_a_finished_run_is_extended_by_setting_its_steps(data: DataDir) -> None:
+    parent = make_parent(data, version=50)
+    steer(data, "staleness", {"staleness": 2.0})
+    with pytest.raises(ValueError, match=r"resume: algorithm\.steps: must be more than the 50 steps"):
+        prepare(data, {"resume": "parent"}, parent)
+    settings = ["algorithm.steps=80", "devices.partition=1:1", "algorithm.learning_rate=1e-5"]
+    job = prepare(data, {"resume": "parent", "settings": settings}, parent).job
+    assert (job.algorithm.steps, job.algorithm.learning_rate, str(job.devices.partition)) == (80, 1e-5, "1:1")
+    assert (job.seed, job.schedule.staleness) == (3, 2.0), "the rest is the run's, with what operators changed"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["seed=4"], "resume: seed: cannot change on resume: it was 3, now 4"),
+        (["algorithm.stepz=4"], "run parent: algorithm.stepz: "),
+        (["steps"], "--set: must be key.path=value, got 'steps'"),
+        ("steps=4", "settings must be a list of key.path=value, got 'steps=4'"),
+    ],
+    ids=["fixed", "unknown", "no value", "no list"],
+)
+def test_a_setting_that_a_resumed_run_cannot_take_is_refused(settings: Any, told: str, data: DataDir) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
+        prepare(data, {"resume": "parent", "settings": settings}, make_parent(data))
+    assert str(caught.value).startswith(told)
+
+
+def test_how_the_model_is_asked_is_fixed_like_the_task(data: DataDir, tmp_path: Path) -> None:
+    tiny_folder(tmp_path / "model")
+    text = JOB + "\nmodel: {source: model, prompt_template: plain}"
+    parent = replace(make_parent(data), job=dump_job(parse_job(text)), base_dir=str(tmp_path))
+    assert prepare(data, {"resume": "parent"}, parent).start_step == 20
+    changed = text.replace("plain", '"Q: {prompt}"')
+    with pytest.raises(ValueError, match=r"^resume: model\.prompt_template: cannot change on resume: it was plain, "):
+        prepare(data, {"resume": "parent", "job": changed}, parent)
+
+
+def test_of_another_task_only_what_differs_is_named_and_not_what_a_launch_counted_of_it(
+    data: DataDir, tmp_path: Path
+) -> None:
+    for name, count in (("rows", 40), ("others", 30)):
+        lines = [f'{{"question": "{name} {n}?", "answer": {n}}}\n' for n in range(count)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    text = """
+model: {warm_start: {steps: 0, worked_only_steps: 0}}
+task: {source: "jsonl:rows.jsonl", reward: exact}
+eval: {items: 4}
+algorithm: {prompts_per_step: 4, steps: 50}
+"""
+    launched = prepare(data, {"job": text, "base_dir": str(tmp_path)}).job
+    parent = replace(make_parent(data), job=dump_job(launched), base_dir=str(tmp_path))
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
+        prepare(data, {"resume": "parent", "job": text.replace("rows", "others")}, parent)
+    told = "cannot change on resume: it was jsonl:rows.jsonl, now jsonl:others.jsonl"
+    assert str(caught.value) == f"resume: task.source: {told}"
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        prepare(data, {"resume": "parent", "job": text.replace("exact", "math_verify, shuffle: false")}, parent)
+    assert str(caught.value) == (
+        "resume: task.reward: cannot change on resume: it was exact, now math_verify; task.shuffle: cannot change on "
+        "resume: it was true, now false"
+    )
+
+
 def test_a_run_without_a_checkpoint_cannot_be_resumed(data: DataDir) -> None:
     with pytest.raises(ValueError, match="resume: run 'parent' has no checkpoint to continue from"):
         prepare(data, {"resume": "parent"}, make_parent(data, version=None))
@@ -211,6 +281,13 @@ def test_a_damaged_checkpoint_is_named(data: DataDir) -> None:
     parent = make_parent(data)
     (checkpoints.folder_of(data.checkpoints("parent"), 20) / "resume.json").write_text("{")
     with pytest.raises(ValueError, match=r"step-000020/resume\.json is no record to resume from"):
+        prepare(data, {"resume": "parent"}, parent)
+
+
+def test_a_checkpoint_that_was_cut_off_is_told_before_anything_is_queued(data: DataDir) -> None:
+    parent = make_parent(data)
+    cut(checkpoints.folder_of(data.checkpoints("parent"), 20) / "optimizer.pt")
+    with pytest.raises(ValueError, match=r"^resume: .*step-000020 is damaged: optimizer\.pt .* no older one is whole"):
         prepare(data, {"resume": "parent"}, parent)
 
 

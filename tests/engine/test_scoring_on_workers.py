@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from engine.worker import messages as msg
 from engine.worker.rollout_role import GIVE_BACK_S
 from tests.engine.hot_switch_rig import GROUP_SIZE, PATIENCE_S, Worker, make_job, make_request
+from tests.tiny_models import tiny_folder
 
 REWARDS = """
 import time
@@ -29,6 +31,9 @@ def length(*, prompt, response, answer, fields):
 
 def one(*, prompt, response, answer, fields):
     return 1
+
+def big(*, prompt, response, answer, fields):
+    return 1e308
 """
 
 DEADLINE_S = 3.0
@@ -173,6 +178,86 @@ def test_an_evaluation_leaves_out_what_could_not_be_scored_and_counts_it(start: 
     failing.send(msg.Evaluate(step=0, name="held_out", prefix="", part=0, parts=1))
     done = failing.next(msg.EvalDone)
     assert (done.correct, done.items, done.failed) == (0.0, 0, 2)
+
+
+@pytest.fixture
+def long_rows(tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """Sections of a job of byte-wise prompts, two of which do not fit 96 positions: an item's and a held-out one's."""
+    tiny_folder(tmp_path / "model", max_position_embeddings=96)
+    for name, questions in (("train", ["1+1?", "x" * 200, "2+2?"]), ("test", ["y" * 300, "3+3?"])):
+        rows = [{"question": question, "answer": "4"} for question in questions]
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return {
+        "model": {"source": "model", "prompt_template": "plain"},
+        "task": {"source": "jsonl:train.jsonl", "held_out": "jsonl:test.jsonl", "items": 3, "reward": "exact"},
+    }
+
+
+@pytest.mark.parametrize("lent", [False, True], ids=["at home", "under a lease"])
+def test_a_group_whose_prompt_is_too_long_is_excluded_by_itself_with_its_row(
+    lent: bool, long_rows: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    job = make_job(**long_rows, devices={"partition": "1:1"})
+    workers = [Worker(1, tmp_path, job)]
+    try:
+        handle = workers[0].next(msg.Ready).handle
+        if not lent:
+            workers.append(Worker(0, tmp_path, job, both=False))
+        worker = workers[-1]
+        if lent:
+            worker.begin_lease(1, msg.Weights(version=0, handle=handle))
+        else:
+            ready_with(worker, handle)
+        requests = tuple(make_request(number, item=number % 3) for number in range(5))
+        worker.send(msg.Generate(requests=(*requests[:2], requests[4])))  # the last one is too long, as the second
+        excluded = [worker.next(msg.GroupExcluded) for _ in range(2)]
+        assert [(event.group.group_id, event.reason) for event in excluded] == [
+            (1, "prompt_too_long"),
+            (4, "prompt_too_long"),
+        ]
+        told = "jsonl:train.jsonl, line 2: the prompt has 200 tokens; with responses of up to 24 the model holds"
+        assert excluded[0].detail.startswith(told)
+        sealed = excluded[0].group
+        assert (sealed.prompt, sealed.responses, sealed.reward_mean, sealed.version) == ("x" * 200, (), None, 0)
+        assert worker.next(msg.GroupScored).group.group_id == 0
+        assert [group.group_id for group in worker.generate(requests[2])] == [2]
+        rollouter = worker.roles.rollout._rollouter
+        assert (rollouter.active_groups, rollouter.free_slots()) == (0, 4 * GROUP_SIZE)
+        assert worker.roles.rollout.load_now() == msg.RolloutLoad(added=4, active=0)
+        if lent:
+            worker.end_lease(1, 1)
+            worker.next(msg.LeaseReleased)
+            assert not worker.next(msg.GroupsAborted).groups
+    finally:
+        for one in workers:
+            one.close()
+
+
+def test_a_held_out_item_that_is_too_long_is_a_failed_one_and_named_once(
+    long_rows: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    worker = Worker(1, tmp_path, make_job(**long_rows, devices={"partition": "1:1"}), both=False)
+    try:
+        worker.next(msg.Ready)
+        for step in range(2):
+            worker.send(msg.Evaluate(step=step, name="held_out", prefix="", part=0, parts=1))
+            done = worker.next(msg.EvalDone)
+            assert (done.correct, done.items, done.failed) == (0.0, 1, 1)
+        logs = [event.text for event in worker.events if isinstance(event, msg.Log) and "held-out" in event.text]
+        assert len(logs) == 1
+        assert logs[0].startswith("A held-out item cannot be asked: jsonl:test.jsonl, line 1: the prompt has 300 to")
+    finally:
+        worker.close()
+
+
+def test_a_reward_that_is_too_large_costs_its_group_and_no_step(
+    start: Start, vector: np.ndarray, tmp_path: Path
+) -> None:
+    worker = ready_with(start(0, reward="python:rewards:big"), vector)
+    worker.send(msg.Generate(requests=(make_request(0),)))
+    excluded = worker.next(msg.GroupExcluded)
+    assert excluded.reason == "reward_too_large"
+    assert "it gave 1e+308; allowed: from -1,000,000,000 to 1,000,000,000" in excluded.detail
 
 
 def test_rewards_that_do_not_load_fail_the_worker_before_it_is_ready(start: Start, tmp_path: Path) -> None:

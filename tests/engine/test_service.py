@@ -12,6 +12,7 @@ import pytest
 from engine.config import dump_job, load_job
 from engine.devices import Report
 from engine.lock import EngineRunning, is_locked
+from engine.models.trials import Question
 from engine.service import Service
 from engine.worker.messages import Command, WorkerSpec
 from storage.mailbox import Mailbox
@@ -19,6 +20,7 @@ from storage.paths import DataDir
 from storage.reader import TelemetryReader
 from storage.records import RunRow
 from storage.writer import TelemetryWriter
+from tests.tiny_models import tiny_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = load_job(ROOT / "jobs" / "demo.yaml")
@@ -152,6 +154,64 @@ def test_a_launch_that_cannot_run_is_refused_with_its_reason(
     assert row.state == "rejected"
     assert answer in (row.answer or "")
     assert served.runs() == []
+
+
+class SlowTrial:
+    """Tells of a model folder when it was looked at three times."""
+
+    decided = True
+    ended = 0
+
+    def __init__(self, question: Question) -> None:
+        self.question, self.fingerprint = question, question.fingerprint()
+        self.looks = 0
+
+    def told(self) -> str | None:
+        self.looks += 1
+        bad = "broken" in self.question.folder
+        return None if self.looks < 3 else f"model.source {self.question.folder}: it is an encoder" if bad else ""
+
+    def end(self) -> None:
+        type(self).ended += 1
+
+
+def test_a_launch_waits_for_its_model_folder_while_others_and_the_loop_go_on(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.models.trials.Trial", SlowTrial)
+    for name in ("broken", "sound"):
+        tiny_folder(tmp_path / name)
+    job = "name: of-{0}\nmodel: {{source: {0}}}"
+    refused, taken = (served.launch(job=job.format(name), base_dir=str(tmp_path)) for name in ("broken", "sound"))
+    builtin = served.launch()
+    states: list[list[str]] = []
+
+    def note() -> None:
+        states.append([served.mailbox.get(command).state for command in (refused, taken, builtin)])
+        if len(states) == 12:
+            served.stop.set()
+
+    served.workers.on_wait = note
+    served.service.serve()
+    assert ["accepted", "accepted", "applied"] in states, "the loop waited for the trial, or the other launch did"
+    assert states[-1] == ["rejected", "applied", "applied"]
+    assert served.mailbox.get(refused).answer == f"job: model.source: {tmp_path / 'broken'}: it is an encoder"
+    assert {run.name for run in served.runs()} == {"demo", "of-sound"}
+
+
+def test_an_engine_that_ends_leaves_no_trial_and_a_launch_that_is_told(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.models.trials.Trial", SlowTrial)
+    tiny_folder(tmp_path / "sound")
+    command = served.launch(job="model: {source: sound}", base_dir=str(tmp_path))
+    before = SlowTrial.ended
+    served.passes(2)
+    assert SlowTrial.ended == before + 1
+    assert "tried first" in (served.mailbox.get(command).answer or "")
+    Served(tmp_path, monkeypatch).passes(1)
+    row = served.mailbox.get(command)
+    assert (row.state, row.answer) == ("rejected", "The engine ended before this took effect.")
 
 
 def test_a_new_engine_marks_what_the_old_one_ran_and_keeps_what_it_had_queued(

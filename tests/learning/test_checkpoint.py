@@ -5,6 +5,7 @@ import stat
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.learning.builders import MODEL_KINDS, make_groups, make_model, make_tokenizer, make_trainer
@@ -75,16 +76,31 @@ def _other_format(folder):
     (folder / "trainer.json").write_text(json.dumps({"format": 99, "version": 1}))
 
 
+def _not_finite(folder):
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][1] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
 @pytest.mark.parametrize(
     ("damage", "match"),
     [
         (lambda folder: (folder / "trainer.json").unlink(), "trainer.json"),
         (lambda folder: (folder / "optimizer.pt").unlink(), "optimizer.pt"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"short"), "cannot be resumed from"),
-        (lambda folder: (folder / "optimizer.pt").write_bytes(b"short"), "cannot be resumed from"),
+        (
+            lambda folder: cut(folder / "model.safetensors"),
+            "cannot be resumed from: model.safetensors cannot be used:",
+        ),
+        (lambda folder: cut(folder / "optimizer.pt"), "cannot be resumed from: optimizer.pt cannot be used:"),
+        (lambda folder: cut(folder / "trainer.json"), "cannot be resumed from: trainer.json cannot be used:"),
+        (_not_finite, "model.safetensors cannot be used: weight model.norm.weight holds NaN"),
         (_other_format, "format 99, this version reads 1"),
     ],
-    ids=["no trainer.json", "no optimizer", "broken weights", "broken optimizer", "newer format"],
+    ids=["no trainer.json", "no optimizer", "weights cut", "optimizer cut", "trainer.json cut", "NaN", "newer format"],
 )
 def test_a_folder_that_is_not_whole_is_refused_and_changes_nothing(damage, match, tmp_path):
     saved = make_trainer()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import hashlib
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -13,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from engine.config import JobError, TaskConfig, check_job
-from engine.learning.tasks import FileTask, check_task
+from engine.learning.tasks import FileTask, check_task, rows
 from engine.learning.tasks.read import final_answer
 
 ROWS = [{"question": f"{n} + {n}?", "answer": f"Twice {n}.\n#### {2 * n}", "level": n} for n in range(1, 21)]
@@ -93,6 +96,49 @@ def test_held_out_items_may_have_a_file_of_their_own_and_their_prompts_are_left_
     assert task.notes[0].endswith("17 to train on, 2 held out, 3 left out since jsonl:test.jsonl has their prompt.")
 
 
+def test_an_items_place_names_the_file_and_the_line_it_stands_in(folder: Path) -> None:
+    text = (folder / "data.jsonl").read_text(encoding="utf-8")
+    (folder / "data.jsonl").write_text(f"\n{text}", encoding="utf-8")
+    write(folder / "test.jsonl", [{"question": "another?", "answer": 5}])
+    task = make_task(folder, held_out="jsonl:test.jsonl", held_out_items=1)
+    assert (task.place(0), task.place(19)) == ("jsonl:data.jsonl, line 2", "jsonl:data.jsonl, line 21")
+    assert task.place(-1) == "jsonl:test.jsonl, line 1"
+
+
+def test_a_changed_field_changes_what_the_rows_say_since_a_reward_may_read_it(folder: Path) -> None:
+    before = make_task(folder).sha256
+    write(folder / "data.jsonl", [{key: row[key] for key in reversed(row)} for row in ROWS])
+    assert make_task(folder, sha256=before).sha256 == before, "the order of fields says nothing"
+    write(folder / "data.jsonl", [row | {"level": 7} if row["level"] == 3 else row for row in ROWS])
+    with pytest.raises(ValueError, match="says something else than when the run was launched"):
+        make_task(folder, sha256=before)
+
+
+def test_fields_of_any_kind_are_told_apart_and_the_same_ones_are_the_same(folder: Path) -> None:
+    day = datetime.date(2024, 5, 1)
+    hashes = []
+    for changed in ({}, {}, {"raw": b"y"}, {"day": day.replace(day=2)}, {"several": [{"a": 2}]}):
+        fields = {"raw": b"x", "day": day, "several": [{"a": 1}], "none": None} | changed
+        rows = [row | fields for row in ROWS]
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "data.parquet")
+        hashes.append(make_task(folder, source="parquet:data.parquet").sha256)
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 4
+
+
+def test_a_run_of_before_hashes_covered_all_fields_keeps_its_hash_and_can_be_resumed(folder: Path) -> None:
+    task = make_task(folder)
+    items = [*range(task.size), *(-1 - i for i in range(task.held_out))]
+    two = [json.dumps([task.entry(item)["question"], task.entry(item)["answer"]]) for item in items]
+    old = hashlib.sha256("".join(two).encode()).hexdigest()
+    resumed = make_task(folder, sha256=old)
+    assert resumed.sha256 == old != task.sha256, "the job that is resumed is compared with what it was"
+    assert "covers prompts and answers alone" in resumed.notes[1]
+    write(folder / "data.jsonl", [ROWS[0] | {"answer": "9"}, *ROWS[1:]])
+    with pytest.raises(ValueError, match="says something else"):
+        make_task(folder, sha256=old)
+
+
 def test_fields_may_have_other_names_and_answers_may_be_numbers(folder: Path) -> None:
     write(folder / "data.jsonl", [{"prompt": "a", "x": "b", "answer": 1.5}, {"prompt": "c", "x": "d", "answer": 2}])
     task = make_task(folder, held_out_items=0)
@@ -124,7 +170,9 @@ def line(**row: Any) -> str:
     [
         ("", "jsonl:data.jsonl: has no rows; allowed: one row an item"),
         ("\n \n", "has no rows"),
-        ('{"question": "a", "answer": "b"}\n{"question": ', "line 2: not JSON: Expecting value at column 14; allowed:"),
+        ('{"question": "a", "answer": "b"}\n{"question": ', "line 2, column 14: not JSON: expecting value; allowed:"),
+        ('{"question": "a', "line 1, column 14: not JSON: unterminated string starting; allowed: one object a line"),
+        ('{"question": "a\tb"}', "line 1, column 16: not JSON: invalid control character; allowed: one object a line"),
         ("[1, 2]", "line 1: is no object but list '[1, 2]'; allowed: one object a line"),
         ('"text"', "line 1: is no object but str 'text'"),
         ('{"question": "a", "answer": NaN}', "line 1: not JSON that can be read: NaN is no number of JSON"),
@@ -264,6 +312,70 @@ def test_a_name_that_is_not_there_is_refused_and_no_network_is_asked(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ValueError, match=r"split 'train' cannot be loaded: .*without a network only"):
         make_task(folder, source="hf:nobody/has-this")
+
+
+class Asked:
+    """The hub, as far as it is asked: raises what a request meets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, meets: Exception | None) -> None:
+        self.meets, self.timeouts, self.loaded_offline = meets, list[float](), list[bool]()
+        import datasets
+
+        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda api, name, timeout: self.info(timeout))
+        monkeypatch.setattr(datasets, "load_dataset", self.load)
+
+    def info(self, timeout: float) -> None:
+        self.timeouts.append(timeout)
+        if self.meets is not None:
+            raise self.meets
+
+    def load(self, name: str, split: str) -> list[dict[str, str]]:
+        import datasets
+
+        self.loaded_offline.append(datasets.config.HF_HUB_OFFLINE)
+        logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 8s [Retry 5/5].")
+        logging.getLogger("datasets.load").warning("Using the latest cached version")
+        if name == "nobody/has-this":
+            raise ConnectionError("Couldn't reach the hub")
+        return [{"question": "1 + 1?", "answer": "2"}]
+
+
+def refusal(code: int) -> Exception:
+    """What the hub's library raises for an answer with this status."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    class Answer:
+        status_code, headers, request = code, dict[str, str](), None
+
+    return HfHubHTTPError(f"{code} it says", response=Answer())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("meets", "offline"),
+    [
+        pytest.param(None, False, id="an answer"),
+        pytest.param(refusal(404), False, id="no such set"),
+        pytest.param(refusal(503), True, id="busy"),
+        pytest.param(OSError("Name or service not known"), True, id="no network"),
+    ],
+)
+def test_the_hub_is_asked_once_with_a_deadline_and_its_library_only_where_it_answers(
+    meets: Exception | None, offline: bool, folder: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    pytest.importorskip("datasets")
+    hub = Asked(monkeypatch, meets)
+    assert make_task(folder, source="hf:some/set", held_out_items=0).size == 1
+    # where it does not, what was downloaded before is read from the cache, without waits
+    assert (hub.timeouts, hub.loaded_offline) == ([rows.HUB_TIMEOUT_S], [offline])
+    with pytest.raises(ValueError, match="without a network only what was downloaded before can be read") as caught:
+        make_task(folder, source="hf:nobody/has-this")
+    assert ("the hub does not answer (" in str(caught.value)) is offline
+    assert capfd.readouterr() == ("", ""), "one line is the message; the libraries' own are left out"
+    import datasets
+
+    assert datasets.config.HF_HUB_OFFLINE is False
 
 
 def test_gsm8k_in_its_public_form_is_read_whole() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.config import LoraConfig, ModelConfig, parse_job
-from engine.learning.lora import dropping, has_adapter, merged_weights
+from engine.learning.lora import add_adapter, base_sha256, dropping, has_adapter, merged_weights
+from engine.learning.model_folder import load_folder
 from engine.learning.torch_trainer import TorchTrainer
 from engine.models.files import read
 from tests.learning.builders import finish, make_algorithm, make_request
@@ -121,6 +123,42 @@ def test_another_rank_is_refused_on_resume(folder: Path) -> None:
         make_trainer(folder, LoraConfig(r=2)).load(folder.parent / "saved")
 
 
+def test_adapters_are_not_resumed_on_another_base_of_the_same_shapes(folder: Path) -> None:
+    saved, other = folder.parent / "saved", tiny_folder(folder.parent / "other", seed=1)
+    make_trainer(folder, merged=True).save(saved)
+    trainer = make_trainer(other, merged=True)
+    with pytest.raises(ValueError, match=r"saved cannot be resumed from: its adapters were trained on a base"):
+        trainer.load(saved)
+    assert trainer.version == 0
+    assert make_trainer(folder).load(saved) == ()
+
+
+def test_one_changed_weight_is_another_base_and_the_type_it_computes_in_is_not(folder: Path) -> None:
+    loaded = load(folder, lora=LORA).model
+    digest = base_sha256(loaded)
+    assert base_sha256(load(folder).model) is None, "without adapters nothing is frozen"
+    assert digest == base_sha256(add_to(load_folder(folder, dtype=torch.bfloat16)[0]))
+    train(trainer := make_trainer(folder), folder)
+    assert digest == base_sha256(trainer._model), "training changes no frozen weight"
+    loaded.model.layers[1].mlp.up_proj.base_layer.weight.data[3, 4] += 0.5
+    assert digest != base_sha256(loaded)
+
+
+def add_to(model: PreTrainedModel) -> PreTrainedModel:
+    add_adapter(model, LORA, seed=5)
+    return model
+
+
+def test_a_checkpoint_that_does_not_say_its_base_is_resumed_with_a_note(folder: Path) -> None:
+    saved = folder.parent / "saved"
+    make_trainer(folder).save(saved)
+    about = json.loads((saved / "trainer.json").read_text())
+    del about["base_sha256"]
+    (saved / "trainer.json").write_text(json.dumps(about))
+    (note,) = make_trainer(folder).load(saved)
+    assert note.startswith(f"{saved} does not say which base model its adapters were trained on")
+
+
 def test_adapters_drop_out_while_they_are_trained_and_at_no_other_time(folder: Path) -> None:
     trainer = make_trainer(folder, LoraConfig(r=4, alpha=8, dropout=0.5))
     train(trainer, folder)
@@ -137,7 +175,9 @@ def test_merged_weights_have_the_names_of_the_model_without_adapters(folder: Pat
 
 
 def test_what_has_no_such_layer_or_no_package_is_refused(folder: Path, monkeypatch) -> None:
-    with pytest.raises(ValueError, match=r"model\.lora\.targets \['query'\].*allowed: all-linear, or of .*q_proj"):
+    with pytest.raises(
+        ValueError, match=r"model\.lora\.targets: 'query' names no .*allowed: all-linear, or of .*q_proj"
+    ):
         load(folder, lora=LoraConfig(targets=["query"]))
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "peft" else find(name))

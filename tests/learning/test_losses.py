@@ -202,7 +202,7 @@ def test_a_step_without_any_signal_changes_nothing() -> None:
         ("loss: dapo, kl_coef: 0.1", "algorithm: kl_coef 0.1 has no meaning for loss dapo"),
         ("overlong_tokens: 4", "algorithm.overlong_tokens: belongs to loss dapo, the loss is grpo; allowed: 0, got 4"),
         ("loss: dapo, overlong_tokens: 32", "algorithm.overlong_tokens 32 leaves no length without a penalty;"),
-        ("dynamic_sampling: 1.5", "algorithm.dynamic_sampling: input should be a valid boolean"),
+        ("dynamic_sampling: 1.5", "algorithm.dynamic_sampling: must be true or false"),
     ],
 )
 def test_a_loss_that_cannot_be_is_refused_with_what_is_allowed(algorithm: str, told: str) -> None:

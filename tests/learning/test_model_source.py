@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
@@ -139,6 +140,12 @@ def _unknown_architecture(folder):
     (folder / "config.json").write_text(json.dumps(config))
 
 
+def _weight(folder, value):
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.1.mlp.up_proj.weight"][2, 3] = value
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 @pytest.mark.parametrize(
     ("damage", "match"),
     [
@@ -146,11 +153,23 @@ def _unknown_architecture(folder):
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\x10\0\0"), "cut off or no safetensors"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no weights there"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json cannot be read"),
-        (_unknown_architecture, "does not load.*perpetuum"),
-        (_weights_missing, "lacks 1 weights, among them model.norm.weight"),
+        (_unknown_architecture, "model_type 'perpetuum' is none of the [0-9]+ that transformers"),
+        (_weights_missing, "1 weight of the model in no file, such as model.norm.weight; allowed"),
         (_no_end_token, "has no end token"),
+        (lambda folder: _weight(folder, math.nan), r"weight model\.layers\.1\.mlp\.up_proj\.weight holds NaN; allowed"),
+        (lambda folder: _weight(folder, -math.inf), "up_proj.weight holds an infinite number; allowed"),
     ],
-    ids=["no config", "truncated", "no weights", "bad json", "unknown architecture", "missing weight", "no end token"],
+    ids=[
+        "no config",
+        "truncated",
+        "no weights",
+        "bad json",
+        "unknown architecture",
+        "missing weight",
+        "no end token",
+        "NaN",
+        "infinity",
+    ],
 )
 def test_a_folder_that_cannot_be_used_is_refused_with_its_name(damage, match, folder, tmp_path):
     damage(folder)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.config import ModelConfig
+from engine.config import ModelConfig, TaskConfig
+from engine.config.model import unreplaced
 from engine.learning.prompts import encode_prompt, set_template
 from tests.learning.builders import make_tokenizer
 from tests.tiny_models import byte_tokenizer
@@ -77,6 +78,33 @@ def test_a_chat_template_that_fails_is_told_with_what_can_be_done(template: str)
     set_template(tokenizer, "plain", QUESTION)
 
 
+@pytest.mark.parametrize(
+    "template",
+    ["hello", "{{ messages[0]['content']['text'] }}:", "{% for m in messages[1:] %}{{ m['content'] }}{% endfor %}!"],
+)
+def test_a_chat_template_that_leaves_the_question_out_is_refused(template: str) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(ValueError, match=r"model\.source: its chat template leaves the question out: .*allowed: m"):
+        set_template(tokenizer, None, QUESTION)
+    set_template(tokenizer, "plain", QUESTION)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages[0]['content'] | trim }}",
+        "{{ messages | tojson }}",
+        "{{ messages[0]['content'] | upper }}",
+        "{{ messages[0]['content'] | e }}",
+    ],
+)
+def test_a_chat_template_may_strip_and_escape_what_it_is_given(template: str) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    assert "the model is asked with a chat template" in set_template(tokenizer, None, '  is "1 < 2" & \\ so?\n')
+
+
 def test_a_chat_template_that_is_asked_for_must_be_there() -> None:
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = None
@@ -90,6 +118,29 @@ def test_a_chat_template_that_is_asked_for_must_be_there() -> None:
 def test_a_template_without_one_place_for_the_prompt_is_refused(template: str) -> None:
     with pytest.raises(ValueError, match=r"must be chat, plain, or hold \{prompt\} once"):
         ModelConfig(source="a/b", prompt_template=template)
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("Q: {prompt} {nope}", "{nope}"),
+        ("{}{prompt}{q} {q}", "{}, {q}"),
+        ("{{prompt}}", "the outer braces of {{prompt}}"),
+        ('{prompt} Answer as {"answer": 5} or {"a": {"b": []}}.', None),
+        (r"{prompt} within \boxed{answer}, \boxed{}, $\frac{a}{b}$, $x^{n}$, $x_{i}$.", None),
+        ("{prompt}", None),
+        (None, None),
+    ],
+    ids=["a name", "several", "doubled", "JSON", "LaTeX", "alone", "none"],
+)
+def test_what_looks_like_a_field_is_named_at_launch_and_given_to_the_model_as_it_stands(
+    template: str | None, told: str | None
+) -> None:
+    model, task = ModelConfig(source="a/b", prompt_template=template), TaskConfig(prompt_template=template)
+    rest = f"prompt_template: {told} reaches the model as it stands; only {{prompt}} is replaced"
+    assert unreplaced(model, task) == ([f"model.{rest}", f"task.{rest}"] if told else [])
+    if template is not None:
+        assert asked(byte_tokenizer(), template) == template.replace("{prompt}", QUESTION)
 
 
 def test_the_small_builtin_model_knows_one_form() -> None:

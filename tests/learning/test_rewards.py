@@ -6,16 +6,23 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from engine.config import TaskConfig, load_job
+from engine.learning.grpo.advantages import advantages
+from engine.learning.rewards import process
 from engine.learning.rewards.judge import Judge
 from engine.learning.rewards.make import make_scoring
 from engine.learning.rewards.process import ScoringProcess
-from engine.learning.rewards.reward import NotANumber, Question, RewardFailed, as_number
+from engine.learning.rewards.python_function import file_of
+from engine.learning.rewards.reward import BETWEEN, LARGEST, NoReward, Question, RewardFailed, as_number
 from engine.learning.rewards.scoring import Answers, InlineScoring, Scoring, Verdict, score_all
 from engine.learning.rewards.spec import check_rewards, reward_spec
 from engine.learning.tasks import ReasoningGymTask
@@ -42,12 +49,47 @@ def odd(*, prompt, response, answer, fields):
         case "die": os._exit(7)
         case "hang": time.sleep(600)
         case "nan": return float("nan")
+        case "huge": return 1e308
         case "inf": return float("-inf")
         case "none": return None
         case "text": return "1.0"
     return 0.25
 
 not_a_function = 3
+"""
+
+CALLS = """def few(response, answer): return 1.0
+def more(x, y=1, **others): return 1.0
+def by_place(prompt, /, response, answer, fields): return 1.0
+async def later(**others): return 1.0
+class Outer:
+    def inner(self, **others): return 1.0
+"""
+
+NOTING = """
+import time
+from pathlib import Path
+
+def noted(*, response, **others):
+    with (Path(__file__).parent / "noted.txt").open("a") as file:
+        print(response, file=file)
+    if response == "hang":
+        time.sleep(600)
+    return 1.0
+"""
+
+LATE = """
+import importlib, time
+
+def f(*, response, **others):
+    if response == "plain":
+        return 1
+    if response == "import_module":
+        return importlib.import_module("heavy").VALUE
+    import heavy
+    if response == "import and hang":
+        time.sleep(600)
+    return heavy.VALUE
 """
 
 
@@ -141,6 +183,7 @@ def test_a_function_is_told_the_prompt_the_whole_response_the_answer_and_the_oth
         ("exit", "reward_failed", "SystemExit: 3"),
         ("nan", "reward_not_a_number", "it gave nan; allowed: a finite number"),
         ("inf", "reward_not_a_number", "it gave -inf; allowed: a finite number"),
+        ("huge", "reward_too_large", f"it gave 1e+308; {BETWEEN}"),
         ("none", "reward_not_a_number", "it gave NoneType None; allowed: a finite number"),
         ("text", "reward_not_a_number", "it gave str '1.0'; allowed: a finite number"),
     ],
@@ -155,11 +198,57 @@ def test_a_fault_is_a_failure_with_its_reason_and_no_number(text: str, reason: s
     assert (copy.item, copy.text, str(copy)) == (3, text, str(failure))
 
 
-@pytest.mark.parametrize(("value", "number"), [(True, 1.0), (2, 2.0), (-0.5, -0.5)])
-def test_any_finite_number_is_a_reward(value: object, number: float) -> None:
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (True, 1.0),
+        (2, 2.0),
+        (-0.5, -0.5),
+        (LARGEST, LARGEST),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), 1.0),
+        (np.array(0.25), 0.25),
+        (torch.tensor(0.5), 0.5),
+        (torch.tensor(True), 1.0),
+        (Decimal("0.5"), 0.5),
+        (Fraction(1, 4), 0.25),
+    ],
+    ids=repr,
+)
+def test_any_single_finite_number_is_a_reward(value: object, number: float) -> None:
     assert as_number(value) == number
-    with pytest.raises(NotANumber):
+    with pytest.raises(NoReward):
         as_number([value])
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("0.5", "reward_not_a_number"),
+        (b"0.5", "reward_not_a_number"),
+        (np.str_("0.5"), "reward_not_a_number"),
+        (np.array([0.5]), "reward_not_a_number"),
+        (torch.tensor([0.5]), "reward_not_a_number"),
+        (torch.tensor(float("nan")), "reward_not_a_number"),
+        (float, "reward_not_a_number"),
+        (1j, "reward_not_a_number"),
+        (np.nextafter(LARGEST, np.inf), "reward_too_large"),
+        (-1e10, "reward_too_large"),
+        (10**400, "reward_too_large"),
+    ],
+    ids=repr,
+)
+def test_whatever_is_no_single_number_that_can_be_trained_on_is_no_reward(value: object, reason: str) -> None:
+    with pytest.raises(NoReward) as caught:
+        as_number(value)
+    assert caught.value.reason == reason
+    assert "allowed: " in str(caught.value)
+
+
+@pytest.mark.parametrize("scale", ["group", "none"])
+def test_advantages_of_the_largest_rewards_can_be_squared_in_float32(scale: str) -> None:
+    found = advantages(np.array([LARGEST, -LARGEST, 0.0, LARGEST]), scale_rewards=scale).astype(np.float32)
+    assert np.isfinite(found**2).all()
 
 
 def test_several_rewards_add_up_by_their_weights(folder: Path) -> None:
@@ -174,8 +263,11 @@ def test_several_rewards_add_up_by_their_weights(folder: Path) -> None:
 
 def test_a_sum_that_is_no_finite_number_is_a_failure() -> None:
     verdict = Verdict(key=5, values=({"a": 1e308},))
-    with pytest.raises(RewardFailed, match=r"the weighted sum failed on item 5.*it is inf"):
+    with pytest.raises(RewardFailed, match=r"the weighted sum failed on item 5.*it gave inf.*for {'a': 1e\+308}"):
         verdict.totals({"a": 10.0})
+    with pytest.raises(RewardFailed, match=r"it gave 1e\+10; allowed: from -1,000,000,000") as caught:
+        Verdict(key=5, values=({"a": 1e9},)).totals({"a": 10.0})
+    assert caught.value.reason == "reward_too_large"
 
 
 # -- where a function comes from --------------------------------------------------------------------------------------
@@ -184,7 +276,26 @@ def test_a_sum_that_is_no_finite_number_is_a_failure() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("python:rewards:lenght", "task.reward: python:rewards:lenght: .*rewards.py has no lenght; it has .*length"),
+        (
+            "python:rewards:lenght",
+            "task.reward: python:rewards:lenght: .*has no function lenght; it has length, odd",
+        ),
+        (
+            "python:rewards:not_a_function",
+            r"rewards.py, line \d+: not_a_function is no function but 3; allowed: def",
+        ),
+        ("python:rewards:os", "os is no function but a module"),
+        (
+            "python:calls:few",
+            r"calls.py, line 1: few\(response, answer\) does not take prompt, fields; allowed: def",
+        ),
+        ("python:calls:more", r"more\(x, y=1, \*\*others\) asks for x; allowed"),
+        (
+            "python:calls:by_place",
+            r"by_place\(prompt, /, response, answer, fields\) does not take prompt and asks for",
+        ),
+        ("python:calls:later", "later is async, and nobody awaits it"),
+        ("python:calls:inner", "has no function inner; it has by_place, few, later, more"),
         ("python:gone:length", "there is no gone.py in "),
         ("python:os:getcwd", "there is no os.py in "),
         ("python:broken:length", "broken.py is no Python that can be read"),
@@ -195,12 +306,36 @@ def test_a_function_that_is_not_there_is_refused_before_anything_runs(
     name: str, told: str, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     (folder / "broken.py").write_text("def length(:", encoding="utf-8")
+    (folder / "calls.py").write_text(CALLS, encoding="utf-8")
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "link.py"
     elsewhere.write_text("raise AssertionError('it was run')\ndef length(**fields): return 1", encoding="utf-8")
     (folder / "link.py").symlink_to(elsewhere)
     with pytest.raises(ValueError, match=told):
         check_rewards(config(reward=name), roots=[folder])
     check_rewards(config(reward="python:link:length"), roots=[folder, elsewhere.parent])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(prompt, response, answer, fields, extra=1): ...",
+        "def f(a=1, /, prompt=2, response=3, answer=4, fields=5): ...",
+        "def f(*args, response, **others): ...",
+        "from elsewhere import f",
+        "from elsewhere import *",
+        "from functools import partial\nf = partial(print)",
+        "f = lambda **given: 1",
+        "class f:\n    pass",
+        "import functools\n@functools.cache\ndef f(response): ...",
+        "try:\n    import fast as f\nexcept ImportError:\n    def f(**given): ...",
+        "if True:\n    f = 3\nelse:\n    def f(**given): ...",
+        "for f in (print,):\n    pass",
+        "f, g = print, print",
+    ],
+)
+def test_what_only_running_tells_is_no_reason_to_refuse_a_function(text: str, tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(text, encoding="utf-8")
+    assert file_of("python:m:f", [tmp_path]) == (tmp_path / "m.py", "f")
 
 
 def test_a_function_is_looked_for_in_the_roots_in_their_order(tmp_path: Path) -> None:
@@ -304,6 +439,49 @@ def test_one_that_hangs_or_dies_costs_its_group_and_the_others_are_scored(
     assert one.restarts == 1
 
 
+def test_once_an_answer_took_too_long_the_others_of_its_group_are_not_scored(scoring: Make, folder: Path) -> None:
+    (folder / "noting.py").write_text(NOTING, encoding="utf-8")
+    one = scoring(reward="python:noting:noted", reward_deadline_s=0.5)
+    one.submit(answers(0, "a", "hang", "b", "c"))
+    one.submit(answers(1, "d"))
+    found = fetch(one, 2)
+    assert [found[key].failure is None for key in (0, 1)] == [False, True]
+    assert (folder / "noted.txt").read_text(encoding="utf-8").split() == ["a", "hang", "d"]
+
+
+def test_loading_a_module_within_a_call_does_not_count_towards_its_deadline(scoring: Make, folder: Path) -> None:
+    (folder / "heavy.py").write_text("import time\ntime.sleep(1.5)\nimport inner_heavy\nVALUE = 2", encoding="utf-8")
+    (folder / "inner_heavy.py").write_text("", encoding="utf-8")
+    (folder / "late.py").write_text(LATE, encoding="utf-8")
+    one = scoring(reward="python:late:f", reward_deadline_s=0.5)
+    assert isinstance(one, ScoringProcess)
+    one.submit(answers(0, "import", "import_module", "plain"))
+    assert [values["python:late:f"] for values in fetch(one, 1)[0].values] == [2, 2, 1]
+    one.submit(answers(1, "import and hang"))
+    failure = fetch(one, 1)[1].failure
+    assert failure is not None
+    assert failure.detail == "it took longer than the 0.5 s of task.reward_deadline_s"
+    assert one.restarts == 1
+
+
+def test_a_module_that_hangs_has_a_limit_within_a_call_and_at_the_start(
+    scoring: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "LEAST_LOAD_S", 1.0)
+    (folder / "heavy.py").write_text("import time\ntime.sleep(600)", encoding="utf-8")
+    (folder / "late.py").write_text(LATE, encoding="utf-8")
+    one = scoring(reward="python:late:f", reward_deadline_s=0.1)
+    one.submit(answers(0, "import"))
+    failure = fetch(one, 1)[0].failure
+    assert failure is not None
+    assert (failure.reason, failure.detail.split(" (")[0]) == (
+        "reward_timeout", "a module that it imports did not load within 1 s"
+    )  # fmt: skip
+    (folder / "hangs.py").write_text("import heavy\ndef f(**given): return 1", encoding="utf-8")
+    with pytest.raises(RuntimeError, match=r"did not load within 1 s \(6 x task.reward_deadline_s 0.1, at least 1 s\)"):
+        scoring(reward="python:hangs:f", reward_deadline_s=0.1)
+
+
 def test_nobody_waits_for_a_reward_that_hangs(scoring: Make) -> None:
     one = scoring(reward="python:rewards:odd", reward_deadline_s=30.0)
     one.submit(answers(0, "hang"))
@@ -339,12 +517,14 @@ def test_the_process_ends_with_whoever_started_it(scoring: Make) -> None:
     ("reward", "told"),
     [
         ("python:bad:f", "rewards .python:bad:f. do not load: ModuleNotFoundError: No module named 'not_there'"),
-        ("python:rewards:not_a_function", "do not load: TypeError: not_a_function is no function but int"),
+        ("python:made:three", "do not load: TypeError: three is no function but int"),
+        ("python:made:few", r"do not load: TypeError: few\(response\) cannot be called with prompt, response, answer"),
         ("python:dead:f", "do not load: its process ended with status 4"),
     ],
 )
 def test_rewards_that_do_not_load_are_told_by_name(reward: str, told: str, folder: Path) -> None:
     (folder / "bad.py").write_text("import not_there\ndef f(**fields): return 1", encoding="utf-8")
+    (folder / "made.py").write_text("few, three = lambda response: 1, 3", encoding="utf-8")
     (folder / "dead.py").write_text("import os\nos._exit(4)\ndef f(**fields): return 1", encoding="utf-8")
     one = make_scoring(config(reward=reward), roots=[folder])
     with pytest.raises(RuntimeError, match=told):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.learning.prompts import encode_prompt
+from engine.learning.prompts import PromptRefused, encode_prompt
 from engine.learning.sequences import FinishedGroup
 from engine.learning.weights import flatten
 from tests.learning.builders import EOS, finish, make_model, make_request, make_rollouter, make_tokenizer, prompt_of
@@ -146,7 +146,7 @@ def test_versions_survive_being_resumed_elsewhere():
     [
         ({}, make_request(0, partial=()), RuntimeError, "group 0 is held already"),
         ({"slots": 7}, make_request(1), RuntimeError, "group 1 needs 4 of 7 slots, free: 3"),
-        ({"model": make_model(positions=25)}, make_request(3), ValueError, "holds prompts of up to 5"),
+        ({"model": make_model(positions=25)}, make_request(3), PromptRefused, "holds prompts of up to 5"),
     ],
     ids=["held already", "no slots", "prompt too long"],
 )
@@ -156,6 +156,48 @@ def test_a_group_that_cannot_be_taken_is_refused(prepare, request_, error, match
     with pytest.raises(error, match=match):
         rollouter.add(request_)
     assert (rollouter.active_groups, rollouter.active_sequences) == (1, 4)
+
+
+@pytest.mark.parametrize("kind", ["tied", "learned positions"])
+def test_a_group_whose_prompt_is_too_long_leaves_no_trace(kind):
+    prompts = {1: "1" * 6, 2: "1" * 5}  # one token more for <bos>: 26 positions hold prompts of 6
+    rollouter = make_rollouter(make_model(kind, positions=26), prompt_of=lambda item: prompts.get(item, "1"))
+    rollouter.add(make_request(0))
+    with pytest.raises(
+        PromptRefused, match="the prompt has 7 tokens; with responses of up to 20 the model holds"
+    ) as told:
+        rollouter.add(make_request(1))
+    assert pickle.loads(pickle.dumps(told.value)).reason == "prompt_too_long"
+    assert (rollouter.active_groups, rollouter.free_slots()) == (1, 28)
+    rollouter.add(make_request(2))
+    assert sorted(finish(rollouter)) == [0, 2]
+    assert rollouter.free_slots() == 32
+
+
+@pytest.mark.parametrize("kind", ["tied", "learned positions"])
+@pytest.mark.parametrize("way", ["greedy", "sampled"])
+def test_a_question_that_is_too_long_is_refused_before_any_is_answered_and_told_beforehand(kind, way):
+    rollouter = make_rollouter(make_model(kind, positions=30))
+    answer = getattr(rollouter, way)
+    assert rollouter.refusal("1" * 9) is None
+    assert all(text.startswith("1+") for text in answer(["1" * 7, "2"], "1+"))
+    for prompt, prefix, told in (
+        ("1" * 10, "", "the prompt has 11 tokens"),
+        ("1" * 8, "1+", "20 after a start of 2 the"),
+    ):
+        refused = rollouter.refusal(prompt, prefix)
+        assert refused is not None
+        assert told in str(refused)
+        with pytest.raises(PromptRefused, match=told):
+            answer(["2", prompt], prefix)
+
+
+def test_a_prompt_that_the_chat_template_fails_on_is_refused_by_another_word():
+    rollouter = make_rollouter()
+    rollouter._tokenizer.chat_template = "{{ raise_exception('no such turn') }}"
+    refused = rollouter.refusal("1")
+    assert refused is not None
+    assert (refused.reason, "no such turn" in str(refused)) == ("prompt_not_encoded", True)
 
 
 def test_settings_that_can_never_work_are_refused():

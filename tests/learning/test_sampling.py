@@ -63,3 +63,15 @@ def test_rows_are_drawn_independently():
 
 def test_greedy_takes_the_likeliest():
     assert greedy(LOGITS).tolist() == [2]
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+@pytest.mark.parametrize(
+    "row", [[0.0, math.nan, 0.0, 0.0], [0.0, math.inf, 0.0, 0.0], [-math.inf] * 4], ids=["NaN", "infinity", "nothing"]
+)
+def test_logits_that_make_no_distribution_give_no_token(row, top_p):
+    logits = torch.cat([LOGITS, torch.tensor([row]), LOGITS])
+    with pytest.raises(FloatingPointError, match="logits are not finite for 1 of 3 sequences, so there is no token"):
+        sample(logits, torch.tensor([0.5, 0.5, 0.5], dtype=torch.float64), temperature=0.7, top_p=top_p)
+    with pytest.raises(FloatingPointError, match="logits are not finite for 1 of 3 sequences"):
+        greedy(logits)

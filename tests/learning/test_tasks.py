@@ -49,20 +49,49 @@ def test_the_prompt_template_is_what_is_asked_and_changes_no_item():
     [
         ({"source": "reasoning_gym:chain_sums"}, "unknown data set 'chain_sums'; .*chain_sum"),
         ({"source": "reasoning_gym:zzzz"}, "unknown data set 'zzzz'; .*countdown"),
-        ({"params": {"terms": 3}}, "task.params .*'terms'.* its parameters: .*max_terms"),
+        ({"params": {"terms": 3}}, "task.params: .*'terms'.* its parameters: .*max_terms"),
         ({"params": {"min_terms": 9}}, "max_terms must be >= min_terms"),
-        ({"params": {"seed": 3}}, "task.params.*seed"),
+        (
+            {"params": {"size": 3, "seed": 4}},
+            r"task.params: size \(from task.items\), seed \(from seed\) are given by",
+        ),
+        (
+            {"params": {"min_terms": "abc"}},
+            "min_terms of data set 'chain_sum' must be a number, got 'abc'",
+        ),
+        ({"params": {"allow_negation": 1}}, "allow_negation of data set 'chain_sum' must be true or false, got 1"),
+        (
+            {"source": "reasoning_gym:spell_backward", "params": {"min_word_len": 90, "max_word_len": 95}},
+            "refuses them",
+        ),
         (
             {"params": SUMS | {"max_terms": 2}, "held_out_items": 10_000},
             "only 200 different .*allowed: .* 100",
         ),
         ({"params": SUMS | {"max_terms": 2}, "held_out_items": 190}, "eval.items 190 hold out .* of 64 questions"),
     ],
-    ids=["near miss", "unknown", "unknown parameter", "refused value", "reserved", "too few at all", "none left"],
+    ids=[
+        "near miss",
+        "unknown",
+        "unknown parameter",
+        "refused value",
+        "reserved",
+        "text",
+        "kind",
+        "at the first item",
+        "too few at all",
+        "none left",
+    ],
 )
 def test_a_task_that_cannot_be_made_is_refused_by_name(overrides, match):
     with pytest.raises(ValueError, match=match):
         make_task(**overrides)
+
+
+def test_an_items_place_names_the_data_set_and_its_number():
+    task = make_task()
+    assert task.place(7) == "reasoning_gym:chain_sum, item 7"
+    assert task.place(-3) == "reasoning_gym:chain_sum, held-out item 2"
 
 
 def test_an_item_outside_of_the_task_is_an_index_error():

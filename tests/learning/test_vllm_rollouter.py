@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.config import SamplingConfig
+from engine.learning.prompts import PromptRefused
 from engine.learning.sequences import GroupRequest
 from engine.learning.slot_rollouter import RolloutSettings
 from engine.learning.vllm.installed import extra_for
@@ -273,6 +274,18 @@ def test_rounding_of_bfloat16_is_no_loss_of_weights():
 def test_the_build_for_gpus_is_not_asked_for_together_with_the_torch_of_the_cpus():
     assert "constraints.txt" in extra_for("cpu")
     assert extra_for("cuda") == 'pip install -e ".[vllm]"'
+
+
+def test_a_prompt_that_is_too_long_leaves_nothing_with_vllm():
+    rollouter, _ = make_vllm(prompt_of=lambda item: "1" * (200 if item == 1 else 3))
+    rollouter.add(make_request(0))
+    with pytest.raises(PromptRefused, match="the prompt has 201 tokens"):
+        rollouter.add(make_request(1))
+    with pytest.raises(PromptRefused, match="the prompt has 199 tokens; with responses of up to 20 after a start of 2"):
+        rollouter.greedy(["1", "1" * 198], "1+")
+    assert (rollouter.active_groups, rollouter.free_slots()) == (1, 28)
+    assert not rollouter._questions
+    assert sorted(finish(rollouter)) == [0]
 
 
 def test_a_rollouter_with_groups_does_not_go_to_sleep():

@@ -258,6 +258,43 @@ def test_smollm2_is_as_large_as_it_is_said_to_be(tmp_path: Path) -> None:
     assert found.adapter_parameters(16, "all-linear") == 16 * 30 * (2 * 1152 + 2 * 768 + 3 * 2112)
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("model: {source: builtin:smollm2, lora: {targets: [q_proj, mlp.up_proj]}}", ""),
+        (
+            "model: {source: builtin:smollm2, lora: {targets: [q_proj, query]}}",
+            "job: model.lora.targets: 'query' names no linear layer of the model; allowed: all-linear, or of dow",
+        ),
+        (
+            "model: {source: builtin:smollm2}\nsampling: {max_response_tokens: 8192}",
+            "job: sampling.max_response_tokens: 8192 leaves no room for a prompt in a model of 8192 positions",
+        ),
+    ],
+    ids=["layers", "no layer", "positions"],
+)
+def test_the_model_of_the_package_is_checked_without_a_trial(text: str, sentence: str, tmp_path: Path) -> None:
+    if any(importlib.util.find_spec(package) is None for package in (source.SMOLLM2_PACKAGE, "gguf", "peft")):
+        pytest.skip("the model's package is not installed")
+    check = {"roots": (tmp_path,), "available": lambda: 10**15, "verdict": lambda question: pytest.fail("tried")}
+    said = ""
+    try:
+        check_model(parse_job(text), **check)
+    except JobError as error:
+        said = str(error)
+    assert said.startswith(sentence)
+    assert bool(said) == bool(sentence)
+
+
+def test_what_a_trial_tells_comes_before_what_is_said_of_memory(folder: Path, tmp_path: Path) -> None:
+    job = parse_job("model: {source: model}")
+    verdict = f"model.source {folder}: its weights are of another model"
+    with pytest.raises(JobError, match=rf"^job: model\.source: {folder}: its weights are of another model$"):
+        check_model(job, roots=(tmp_path,), available=lambda: 0, verdict=lambda question: verdict)
+    with pytest.raises(JobError, match="parameters make the job need about"):
+        check_model(job, roots=(tmp_path,), available=lambda: 0, verdict=lambda question: "")
+
+
 def test_the_memory_that_is_there_is_the_machines_or_that_of_a_group_with_less(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(memory, "GROUP", tmp_path)
     free = memory.available_bytes()

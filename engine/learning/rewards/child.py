@@ -2,10 +2,11 @@
 
     python -m engine.learning.rewards.child IN OUT PARENT     file descriptors, and the process whose child it is
 
-It is told its rewards first and says `ready` or `broken`. Then each message is one set of answers; each answer has a
-line back, `values` or `failed`, and after a failure the set's other answers have none. What comes in was pickled by
-the worker, what goes out is JSON: a user's function runs here, and nothing of it is unpickled elsewhere. What it prints
-goes where the worker's output goes.
+It says `started`, is told its rewards and says `ready` or `broken`. Then each message is one set of answers; each
+answer has a line back, `values` or `failed`, and after a failure the set's other answers have none. Where an answer's
+scoring loads modules, `importing` and `imported` with its seconds come first. What comes in was pickled by the worker,
+what goes out is JSON: a user's function runs here, and nothing of it is unpickled elsewhere. What it prints goes where
+the worker's output goes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
+from engine.learning.rewards.importing import tell_of_imports
 from engine.learning.rewards.judge import Judge
 from engine.learning.rewards.reward import RewardFailed
 
@@ -34,12 +36,14 @@ def main(fd: int, out: int, parent: int) -> None:
     _die_with(parent)
     connection = Connection(fd, writable=False)
     with contextlib.suppress(EOFError, OSError):  # the worker is gone
+        _send(out, {"started": True})
         try:
             judge = Judge(pickle.loads(connection.recv_bytes()))
         except (Exception, SystemExit) as error:
             _send(out, {"broken": f"{type(error).__name__}: {error}"[:MOST_DETAIL]})
             return
         _send(out, {"ready": True})
+        tell_of_imports(lambda message: _send(out, message))
         while True:
             _score(out, judge, connection.recv_bytes())
 

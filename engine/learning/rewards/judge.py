@@ -9,7 +9,7 @@ from engine.learning.rewards.exact import exact
 from engine.learning.rewards.mathematical import math_verify
 from engine.learning.rewards.own_scorer import OwnScorer
 from engine.learning.rewards.python_function import PythonFunction
-from engine.learning.rewards.reward import FAILED, NOT_A_NUMBER, NotANumber, Question, Reward, RewardFailed, as_number
+from engine.learning.rewards.reward import FAILED, NoReward, Question, Reward, RewardFailed, as_number
 from engine.learning.rewards.spec import RewardSpec
 
 PROBE_SEED, PROBE_SIZE = 1, 1
@@ -57,8 +57,8 @@ def total(values: Values, weights: Mapping[str, float]) -> float:
 def _value(name: str, reward: Reward, question: Question, text: str) -> float:
     try:
         return as_number(reward(question, text))
-    except NotANumber as error:
-        raise RewardFailed(NOT_A_NUMBER, name, question.item, text, str(error)) from None
+    except NoReward as error:
+        raise RewardFailed(error.reason, name, question.item, text, str(error)) from None
     except (Exception, SystemExit) as error:  # foreign code that sees whatever a model writes
         raise RewardFailed(FAILED, name, question.item, text, f"{type(error).__name__}: {error}") from error
 

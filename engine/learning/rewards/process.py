@@ -30,8 +30,12 @@ from engine.learning.rewards.reward import FAILED, TIMED_OUT, RewardFailed
 from engine.learning.rewards.scoring import Answers, Verdict
 from engine.learning.rewards.spec import RewardSpec
 
-START_DEADLINE_S = 180.0
-"""Longest that rewards may take to load: an import of seconds takes a minute on a crowded machine."""
+LEAST_LOAD_S, LOAD_DEADLINES = 30.0, 6
+"""Longest that a module may take to load: so many times what an answer may take, and never less than half a minute,
+since an import of seconds takes that long on a crowded machine."""
+
+START_DEADLINE_S = 120.0
+"""Longest that a process may take to begin loading them: a Python of its own, with what is ours."""
 
 END_DEADLINE_S = 10.0
 """Longest wait for a killed process to be gone."""
@@ -65,7 +69,9 @@ class ScoringProcess:
         self._outstanding: deque[_Handed] = deque()
         self._verdicts: list[Verdict] = []
         self._since = 0.0
-        """When the answer that is being scored came to be the first one."""
+        """When the answer that is being scored came to be the first one; later by what it spent on loading modules."""
+        self._importing: float | None = None
+        """Since when it has been loading one."""
         self._replies: int | None = None
         """Where its replies are read; None once closed."""
         self.restarts = 0
@@ -125,7 +131,8 @@ class ScoringProcess:
         os.set_blocking(mine, False)
         self._replies = mine
         self._unread = b""
-        self._ready, self._since = False, self._clock()
+        self._started = self._ready = False
+        self._since, self._importing = self._clock(), None
         handed_over = theirs.fileno(), their_replies
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         self._process = subprocess.Popen(
@@ -177,8 +184,7 @@ class ScoringProcess:
     def _look(self, wait_s: float) -> bool:
         """Enter what was said, or that nothing will be; waits at most so long. False: nothing has changed."""
         self._feed()
-        limit = self._spec.deadline_s if self._ready else START_DEADLINE_S
-        left = max(0.0, self._since + limit - self._clock())
+        left = max(0.0, self._due - self._clock())
         assert self._replies is not None, "a scoring that was closed is asked for verdicts"
         if wait_s > 0:
             select.select([self._replies], [], [], min(wait_s, left) if self._running else wait_s)
@@ -194,7 +200,7 @@ class ScoringProcess:
             for line in lines:
                 self._enter(json.loads(line))
             return True
-        if self._running and self._clock() >= self._since + limit:
+        if self._running and self._clock() >= self._due:
             self._late()
             return True
         return False
@@ -204,9 +210,31 @@ class ScoringProcess:
         """It is loading, or at an answer."""
         return not self._ready or bool(self._outstanding)
 
+    @property
+    def _due(self) -> float:
+        """When what it is at takes too long."""
+        if self._importing is not None:
+            return self._importing + self._load_s
+        if self._ready:
+            return self._since + self._spec.deadline_s
+        return self._since + (self._load_s if self._started else START_DEADLINE_S)
+
+    @property
+    def _load_s(self) -> float:
+        return max(LEAST_LOAD_S, LOAD_DEADLINES * self._spec.deadline_s)
+
     def _enter(self, message: dict[str, Any]) -> None:
+        if "importing" in message:
+            self._importing = self._clock()
+            return
+        if "imported" in message:
+            self._importing = None
+            self._since += message["imported"]
+            return
         self._since = self._clock()
-        if "ready" in message:
+        if "started" in message:
+            self._started = True
+        elif "ready" in message:
             self._ready = True
         elif "broken" in message:
             self._kill()
@@ -231,11 +259,22 @@ class ScoringProcess:
         self._verdicts.append(Verdict(key=first.answers.key, failure=failure))
 
     def _late(self) -> None:
+        limit = (
+            f"{self._load_s:.0f} s ({LOAD_DEADLINES} x task.reward_deadline_s {self._spec.deadline_s:g}, at least "
+            f"{LEAST_LOAD_S:.0f} s)"
+        )
         if not self._ready:
             self._kill()
             names = ", ".join(self._spec.weights)
-            raise RuntimeError(f"the job's rewards ({names}) did not load within {START_DEADLINE_S:.0f} s")
-        self._again(TIMED_OUT, f"it took longer than the {self._spec.deadline_s:g} s of task.reward_deadline_s")
+            if not self._started:
+                raise RuntimeError(f"the process of the job's rewards did not start within {START_DEADLINE_S:.0f} s")
+            raise RuntimeError(
+                f"the job's rewards ({names}) did not load within {limit}: a module of theirs takes longer, or hangs"
+            )
+        if self._importing is not None:
+            self._again(TIMED_OUT, f"a module that it imports did not load within {limit}")
+        else:
+            self._again(TIMED_OUT, f"it took longer than the {self._spec.deadline_s:g} s of task.reward_deadline_s")
 
     def _died(self) -> None:
         self._kill()

@@ -6,13 +6,14 @@ the whole text of the response, the item's answer, and a dictionary of the item'
 
 from __future__ import annotations
 
-import ast
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engine.allowed_paths import resolve_in
+from engine.learning.rewards.defined import KEYWORDS, check_function
 from engine.learning.rewards.reward import Question
 
 
@@ -20,7 +21,9 @@ class PythonFunction:
     """Calls one."""
 
     def __init__(self, path: Path, function: str) -> None:
-        """Runs the module. Raises whatever it raises, and AttributeError or TypeError without such a function."""
+        """Runs the module. Raises whatever it raises, and AttributeError or TypeError without such a function, or for
+        one that cannot be called as this file says.
+        """
         sys.path.append(str(path.parent))  # last: it may import its neighbours, and they hide nothing
         spec = importlib.util.spec_from_file_location(f"reward_{path.stem}", path)
         assert spec is not None
@@ -30,6 +33,7 @@ class PythonFunction:
         found = getattr(module, function)
         if not callable(found):
             raise TypeError(f"{function} is no function but {type(found).__name__}")
+        _check_call(function, found)
         self._function: Callable[..., object] = found
 
     def __call__(self, question: Question, text: str) -> object:
@@ -38,10 +42,22 @@ class PythonFunction:
         )
 
 
+def _check_call(name: str, function: Callable[..., object]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # some of those written in C do not say
+    try:
+        signature.bind(**dict.fromkeys(KEYWORDS))
+    except TypeError as error:
+        raise TypeError(f"{name}{signature} cannot be called with {', '.join(KEYWORDS)} by name: {error}") from None
+
+
 def file_of(name: str, roots: Sequence[Path]) -> tuple[Path, str]:
     """File and function of `python:MODULE:FUNCTION`; the module is looked for in the roots, in their order.
 
-    The file is read, not run. Raises ValueError when there is no such file or it defines no such name.
+    The file is read, not run. Raises ValueError when there is no such file, it defines no such function, or one that
+    cannot be called as this file says.
     """
     _, module, function = name.split(":")
     inside = module.replace(".", "/") + ".py"
@@ -50,23 +66,7 @@ def file_of(name: str, roots: Sequence[Path]) -> tuple[Path, str]:
         raise ValueError(f"{name}: there is no {inside} in {', '.join(map(str, roots))}")
     path = resolve_in(str(folder / inside), roots)
     try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError) as error:
-        raise ValueError(f"{name}: {path} is no Python that can be read: {error}") from None
-    names = _names(tree)
-    if function not in names and "*" not in names:
-        raise ValueError(f"{name}: {path} has no {function}; it has {', '.join(sorted(names)) or 'nothing'}")
+        check_function(path, function)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     return path, function
-
-
-def _names(tree: ast.Module) -> set[str]:
-    """What a module defines at its top level; `*` where it takes over what others define."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-    return names

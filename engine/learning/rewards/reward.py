@@ -1,15 +1,21 @@
-"""What a reward is given and what it may give: a finite number, or a failure that is told. Never a 0 for a fault."""
+"""What a reward is given and what it may give: a number that can be trained on, or a failure that is told. Never a 0
+for a fault.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Protocol
 
 FAILED, TIMED_OUT, NOT_A_NUMBER = "reward_failed", "reward_timeout", "reward_not_a_number"
+TOO_LARGE = "reward_too_large"
 """Why a group has no reward; the word that is counted and shown."""
+
+LARGEST = 1e9
+"""Of a reward, either way. Without scaling it multiplies the gradient, whose norm adds up squares in float32, which
+ends at 3.4e38: 1e18 for the reward leaves room for ten billion parameters and then some."""
 
 SHOWN = 200
 """Characters of an answer that a message quotes."""
@@ -59,14 +65,34 @@ class RewardFailed(RuntimeError):
         return f"{self.name} failed on item {self.item} and the answer {self.text[:SHOWN]!r}: {detail}"
 
 
-class NotANumber(ValueError):
-    """A reward gave something, and it is no reward."""
+class NoReward(ValueError):
+    """What a reward gave is none."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        """`reason` is one of the words above."""
+        super().__init__(detail)
+        self.reason = reason
 
 
 def as_number(value: object) -> float:
-    """The reward as a float. Raises NotANumber for anything but a finite number."""
-    if not isinstance(value, Real):
-        raise NotANumber(f"it gave {type(value).__name__} {repr(value)[:60]}; allowed: a finite number")
-    if not math.isfinite(value):
-        raise NotANumber(f"it gave {value}; allowed: a finite number")
-    return float(value)
+    """The reward as a float: whatever single number says what it is as one (of Python, numpy, torch; True is 1).
+
+    Raises NoReward for anything else (text, nothing, several numbers), for what is not finite, and beyond `LARGEST`.
+    """
+    try:
+        single = hasattr(value, "__float__") and not isinstance(value, str) and getattr(value, "shape", ()) == ()
+        number = float(value) if single else None  # type: ignore[arg-type]
+    except OverflowError:
+        raise NoReward(TOO_LARGE, f"it gave a number that is too large for a float; {BETWEEN}") from None
+    except Exception:  # foreign objects say no in many ways
+        number = None
+    if number is None:
+        raise NoReward(NOT_A_NUMBER, f"it gave {type(value).__name__} {repr(value)[:60]}; allowed: a finite number")
+    if not math.isfinite(number):
+        raise NoReward(NOT_A_NUMBER, f"it gave {number}; allowed: a finite number")
+    if abs(number) > LARGEST:
+        raise NoReward(TOO_LARGE, f"it gave {number:g}; {BETWEEN}")
+    return number
+
+
+BETWEEN = f"allowed: from {-LARGEST:,.0f} to {LARGEST:,.0f}, since squares of gradients must fit float32"

@@ -6,13 +6,12 @@ rest. One thread owns a scoring and calls everything on it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from engine.learning.rewards.judge import Judge, Values, total
-from engine.learning.rewards.reward import NOT_A_NUMBER, TIMED_OUT, Question, RewardFailed
+from engine.learning.rewards.reward import TIMED_OUT, NoReward, Question, RewardFailed, as_number
 from engine.learning.rewards.spec import RewardSpec
 
 
@@ -40,13 +39,16 @@ class Verdict:
     failure: RewardFailed | None = None
 
     def totals(self, weights: Mapping[str, float]) -> list[float]:
-        """What each answer earns. Raises RewardFailed for a failure, and for a sum that is no finite number."""
+        """What each answer earns. Raises RewardFailed for a failure, and for a sum that is no reward itself."""
         if self.failure is not None:
             raise self.failure
         found = [total(values, weights) for values in self.values]
         for value, values in zip(found, self.values, strict=True):
-            if not math.isfinite(value):
-                raise RewardFailed(NOT_A_NUMBER, "the weighted sum", self.key, "", f"it is {value} for {dict(values)}")
+            try:
+                as_number(value)
+            except NoReward as error:
+                detail = f"{error}; it is the sum for {dict(values)}"
+                raise RewardFailed(error.reason, "the weighted sum", self.key, "", detail) from None
         return found
 
 

@@ -6,7 +6,7 @@ No training item has the question of a held-out one.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +30,18 @@ HELD_OUT_DRAWS = 4
 
 PROBES = 64
 """Training items looked at when a task is made: enough to tell a data set that is mostly held out."""
+
+
+KINDS: Mapping[Any, tuple[str, tuple[type, ...]]] = {
+    bool: ("true or false", (bool,)),
+    int: ("a number", (int, float)),
+    float: ("a number", (int, float)),
+    str: ("text", (str,)),
+}
+"""Type of a parameter -> what it must be, and the types that this comes in; what is not here may be anything."""
+
+OURS = {"seed": "seed", "size": "task.items"}
+"""Parameters of every data set that the engine gives -> where the job says them."""
 
 
 class ReasoningGymTask:
@@ -66,14 +78,19 @@ class ReasoningGymTask:
     def prompt(self, item: int) -> str:
         return asked(str(self.entry(item)["question"]), self._config.prompt_template)
 
+    def place(self, item: int) -> str:
+        return f"{self._config.source}, {'held-out ' if item < 0 else ''}item {-1 - item if item < 0 else item}"
+
     def _create(self, seed: int, size: int) -> Any:
+        _check_params(self._name, self._config.params)
         try:
-            return reasoning_gym.create_dataset(self._name, seed=seed, size=size, **self._config.params)
-        except (TypeError, ValueError, AssertionError) as error:
-            fields = ", ".join(sorted(set(DATASETS[self._name][1].__dataclass_fields__) - {"seed", "size"}))
+            data = reasoning_gym.create_dataset(self._name, seed=seed, size=size, **self._config.params)
+            data[0]  # some find a fault in them only when they make an item
+            return data
+        except Exception as error:  # a data set may raise anything
             raise ValueError(
                 f"task.params {dict(self._config.params)}: data set {self._name!r} refuses them ({error}); "
-                f"its parameters: {fields}"
+                f"its parameters: {', '.join(sorted(_parameters(self._name)))}"
             ) from error
 
     def _make_held_out(self, count: int) -> Sequence[dict[str, Any]]:
@@ -109,3 +126,26 @@ class ReasoningGymTask:
                 f"eval.items {self.held_out} hold out {taken} of {len(draws)} questions drawn from data set "
                 f"{self._name!r}; allowed: so few that most questions are left to train on"
             )
+
+
+def _parameters(name: str) -> dict[str, Any]:
+    """Parameter of a data set -> its type, of those that a job may give."""
+    fields = DATASETS[name][1].__dataclass_fields__
+    return {key: field.type for key, field in fields.items() if key not in OURS}
+
+
+def _check_params(name: str, params: Mapping[str, Any]) -> None:
+    """Raises ValueError for a parameter that is the engine's, that the data set lacks, or that is plainly of another
+    type; what else it refuses it says itself."""
+    known = _parameters(name)
+    allowed = f"its parameters: {', '.join(sorted(known))}"
+    ours = [f"{key} (from {OURS[key]})" for key in params if key in OURS]
+    if ours:
+        are = "is" if len(ours) == 1 else "are"
+        raise ValueError(f"task.params: {', '.join(ours)} {are} given by the engine; data set {name!r}, {allowed}")
+    for key, value in params.items():
+        if key not in known:
+            raise ValueError(f"task.params: data set {name!r} has no {key!r}; {allowed}")
+        kind, types = KINDS.get(known[key], ("", (object,)))
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types and object not in types):
+            raise ValueError(f"task.params: {key} of data set {name!r} must be {kind}, got {value!r}")

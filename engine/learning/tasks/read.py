@@ -6,10 +6,13 @@ number, empty ones, and too few rows. A training row whose prompt is held out is
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import hashlib
 import json
 import math
 import re
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,25 +38,30 @@ class FileTask:
         """Raises ValueError, as "place: sentence", for files that do not hold what they must."""
         self._config = config
         rows = read_rows(config.source, params=config.params, roots=roots, key="task.source")
-        entries = _entries(rows, config, "task.source")
+        entries, places = _entries(rows, config, "task.source")
         if config.held_out is None:
             training, held_out = _split(entries, held_out_items, rows.name)
             out_of_sight = {entry["question"] for entry in held_out}
         else:
             params = {} if not config.held_out.startswith("hf:") else _of_the_other(config.params)
             others = read_rows(config.held_out, params=params, roots=roots, key="task.held_out")
-            all_held_out = _entries(others, config, "task.held_out")
+            all_held_out, places_of_others = _entries(others, config, "task.held_out")
+            places |= places_of_others  # no item has both: those of the source that these repeat are left out
             held_out = _chosen(all_held_out, held_out_items, others.name)
             out_of_sight = {entry["question"] for entry in all_held_out}
             training = [entry for entry in entries if entry["question"] not in out_of_sight]
         self._training = _as_many(training, config.items, rows.name)
         self._held_out = held_out
+        self._places = places
         left_out = sum(entry["question"] in out_of_sight for entry in entries)
-        self.notes = (
+        self.notes: tuple[str, ...] = (
             f"{rows.name}: {len(entries)} rows; {len(self._training)} to train on, {len(held_out)} held out"
             + (f", {left_out} left out since {config.held_out} has their prompt." if config.held_out else "."),
         )
         self.sha256 = _sha256([*self._training, *held_out])
+        if config.sha256 == _sha256_of_two([*self._training, *held_out]):
+            self.sha256 = config.sha256
+            self.notes += (f"{rows.name}: task.sha256 is an older one, that covers prompts and answers alone.",)
         if config.sha256 is not None and config.sha256 != self.sha256:
             raise ValueError(
                 f"task.sha256: {rows.name}: says something else than when the run was launched; allowed: the same "
@@ -74,6 +82,9 @@ class FileTask:
     def prompt(self, item: int) -> str:
         return asked(str(self.entry(item)["question"]), self._config.prompt_template)
 
+    def place(self, item: int) -> str:
+        return self._places[self.entry(item)["question"]]
+
 
 def final_answer(text: str) -> str:
     """The answer, without the way to it where the text ends in a line `#### N`."""
@@ -81,8 +92,8 @@ def final_answer(text: str) -> str:
     return found[1].replace(",", "") if found else text.strip()
 
 
-def _entries(rows: Rows, config: TaskConfig, key: str) -> list[Mapping[str, Any]]:
-    """Question, answer and metadata of each row; no two with one question."""
+def _entries(rows: Rows, config: TaskConfig, key: str) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
+    """Question, answer and metadata of each row, no two with one question; and each question's place."""
     seen: dict[str, str] = {}
     again: list[tuple[str, str, str]] = []
     found: list[Mapping[str, Any]] = []
@@ -99,7 +110,7 @@ def _entries(rows: Rows, config: TaskConfig, key: str) -> list[Mapping[str, Any]
         found.append({"question": question, "answer": answer, "metadata": others})
     if again:
         raise ValueError(f"{key}: {rows.name}: {_repeated(again)}; allowed: each prompt once")
-    return found
+    return found, {question: f"{rows.name}, {place}" for question, place in seen.items()}
 
 
 def _repeated(again: Sequence[tuple[str, str, str]]) -> str:
@@ -197,7 +208,34 @@ def _of_the_other(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _sha256(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Of all that a reward is told of an item, its other fields too."""
+    digest = hashlib.sha256()
+    for entry in entries:
+        said = [entry["question"], entry["answer"], _plain(entry["metadata"])]
+        digest.update(json.dumps(said, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def _sha256_of_two(entries: Sequence[Mapping[str, Any]]) -> str:
+    """As it was made before it covered all fields: runs of then can be resumed."""
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(json.dumps([entry["question"], entry["answer"]]).encode())
     return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """A field's value as JSON has it. What a library brings as an object of its own, such as a picture, is told by its
+    class alone, since the next process may say it otherwise."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case Mapping():
+            return {str(name): _plain(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_plain(inner) for inner in value]
+        case bytes():
+            return value.hex()
+        case datetime.date() | datetime.time() | datetime.timedelta() | decimal.Decimal() | uuid.UUID():
+            return str(value)
+    return type(value).__qualname__

@@ -6,7 +6,8 @@ Refuses what it cannot read whole: an error names the file, the line, and what w
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ from engine.allowed_paths import resolve_in
 
 MAX_FILE_BYTES = 2_000_000_000
 """All rows are kept in memory, by every worker: a larger file is for a machine that this version is not made for."""
+
+HUB_TIMEOUT_S = 10.0
+"""For the hub's one answer that is waited for before the library is let loose: without a network that alone tries again
+for half a minute, and for minutes where answers get lost."""
 
 DEFAULT_SPLIT = "train"
 """Of a data set of the library `datasets`: what nearly all of them have."""
@@ -86,11 +91,12 @@ def _jsonl(path: Path) -> list[Row]:
 def _object(line: bytes, number: int) -> Mapping[str, Any]:
     where = f"line {number}"
     try:
-        found = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_number)
+        found = json.loads(line.rstrip(b"\r\n").decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_number)
     except UnicodeDecodeError as error:
         raise _Unreadable(f"{where}: is not UTF-8 text (byte {error.start + 1} of the line)") from None
     except json.JSONDecodeError as error:
-        raise _Unreadable(f"{where}: not JSON: {error.msg} at column {error.colno}; {A_LINE}") from None
+        what = error.msg.rstrip(": ").removesuffix(" at")  # some of its sentences go on with a place
+        raise _Unreadable(f"{where}, column {error.colno}: not JSON: {what[:1].lower()}{what[1:]}; {A_LINE}") from None
     except (ValueError, RecursionError) as error:
         raise _Unreadable(f"{where}: not JSON that can be read: {error}; {A_LINE}") from None
     if not isinstance(found, Mapping):
@@ -135,18 +141,57 @@ def _from_hub(name: str, params: Mapping[str, Any], roots: Sequence[Path]) -> li
     split, options = params.get("split", DEFAULT_SPLIT), {k: v for k, v in params.items() if k != "split"}
     local = (roots[0] / Path(name).expanduser()).exists() or name.startswith((".", "/", "~"))
     folder = resolve_in(name, roots) if local else None
+    silence = None if folder is not None or datasets.config.HF_HUB_OFFLINE else _silence_of_the_hub(name)
     try:
-        if folder is not None and any((folder / f).exists() for f in ("dataset_info.json", "dataset_dict.json")):
-            found = datasets.load_from_disk(str(folder))
-            found = found[split] if isinstance(found, datasets.DatasetDict) else found
-        else:
-            found = datasets.load_dataset(name if folder is None else str(folder), split=split, **options)
-        return _numbered(found)
+        with _quiet(datasets, offline=silence is not None):
+            return _numbered(_loaded(datasets, name, folder, split, options))
     except Exception as error:  # the library raises nearly anything for a data set that is not there
         where = "" if folder is not None else "; without a network only what was downloaded before can be read"
-        raise _Unreadable(
-            f"split {split!r} cannot be loaded: {type(error).__name__}: {_one_line(error)}{where}"
-        ) from error
+        reason = f"the hub does not answer ({silence})" if silence else f"{type(error).__name__}: {_one_line(error)}"
+        raise _Unreadable(f"split {split!r} cannot be loaded: {reason}{where}") from error
+
+
+def _loaded(datasets: Any, name: str, folder: Path | None, split: str, options: Mapping[str, Any]) -> Any:
+    if folder is not None and any((folder / f).exists() for f in ("dataset_info.json", "dataset_dict.json")):
+        found = datasets.load_from_disk(str(folder))
+        return found[split] if isinstance(found, datasets.DatasetDict) else found
+    return datasets.load_dataset(name if folder is None else str(folder), split=split, **options)
+
+
+def _silence_of_the_hub(name: str) -> str | None:
+    """Why the hub gives no answer about a data set; None where it gives one, if only that there is no such set."""
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        huggingface_hub.HfApi().dataset_info(name, timeout=HUB_TIMEOUT_S)
+    except HfHubHTTPError as error:
+        code = error.response.status_code
+        # a busy or broken hub is one that the library would ask again and again
+        return _one_line(error) if code in (408, 429) or code >= 500 else None
+    except ValueError:  # a name that cannot be one
+        return None
+    except Exception as error:  # its own errors, its HTTP library's and the system's
+        return f"{type(error).__name__}: {_one_line(error)}"
+    return None
+
+
+@contextmanager
+def _quiet(datasets: Any, *, offline: bool) -> Iterator[None]:
+    """Without the lines that the libraries write beside our one; offline: only what is in the cache is looked for."""
+    from huggingface_hub.utils import logging as hub_logging
+
+    loggers = (hub_logging, datasets.logging)
+    levels, was_offline = [each.get_verbosity() for each in loggers], datasets.config.HF_HUB_OFFLINE
+    try:
+        for each in loggers:
+            each.set_verbosity_error()
+        datasets.config.HF_HUB_OFFLINE = was_offline or offline
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE = was_offline
+        for each, level in zip(loggers, levels, strict=True):
+            each.set_verbosity(level)
 
 
 def _numbered(found: Any) -> list[Row]:

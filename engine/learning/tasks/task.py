@@ -34,6 +34,9 @@ class Task(Protocol):
     def prompt(self, item: int) -> str:
         """The question as the model is asked it."""
 
+    def place(self, item: int) -> str:
+        """Where the item comes from, as messages call it: its source, and the line or row."""
+
 
 def asked(question: str, template: str | None) -> str:
     """The question within the job's prompt template."""

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.learning import sampling
 from engine.learning.held_group import HeldGroup
-from engine.learning.prompts import encode_continuation, encode_prompt
+from engine.learning.prompts import encode_continuation
 from engine.learning.slot_rollouter import RolloutSettings, SlotRollouter
 from engine.learning.vllm.layout import NamedWeights
 from engine.learning.vllm.probe import Probe, probe_tokens
@@ -198,8 +198,9 @@ class VllmRollouter(SlotRollouter):
     ) -> list[str]:
         opening = encode_continuation(self._tokenizer, prefix)
         asked = []
-        for prompt, stream in zip(prompts, streams, strict=True):
-            ids = np.concatenate([encode_prompt(self._tokenizer, prompt), opening]).tolist()
+        encoded = [self._encoded(prompt, opening=len(opening)) for prompt in prompts]
+        for tokens, stream in zip(encoded, streams, strict=True):
+            ids = np.concatenate([tokens, opening]).tolist()
             question = _Question(stream=stream)
             asked.append(self._ask(ids, question, longest=self._table.longest, salt=self._salt))
         while self._questions:
