@@ -200,7 +200,7 @@ def sent() -> None:
     with st.container(border=True, key="launch_state"):
         if command.state in OPEN_COMMANDS:
             waits = "waits for the engine" if command.state == "pending" else "is being prepared by the engine"
-            st.info(f"Launch {command.id} {waits}.", icon=symbol(status.icon))
+            st.info(f"Launch {command.id} {waits}. {literal(command.answer or '')}", icon=symbol(status.icon))
         elif command.state == "applied" and isinstance(run_id, str):
             st.success(f"Launched as **{literal(run_id)}**.", icon=symbol(status.icon))
             st.page_link(

@@ -58,6 +58,11 @@ def test_the_demo_is_ready_to_be_launched(folder: DataDir) -> None:
     assert launches(folder) == [{"job": demo.text, "base_dir": demo.base_dir, "resume": None}]
     assert "waits for the engine" in words(page)
     assert not page.success
+    with Mailbox(folder.control_db) as mailbox:
+        [command] = mailbox.list()
+        mailbox.accept(command.id, "Its model folder is tried first.")
+    page.run()
+    assert f"Launch {command.id} is being prepared by the engine. Its model folder is tried first." in words(page)
 
 
 def test_a_field_changes_the_yaml_and_keeps_its_comments(folder: DataDir) -> None:
