@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ROLLOUTERS = ("auto", "transformers", "vllm")
 
 FASTER = {"cpu": "transformers", "cuda": "vllm"}
-"""Kind of device -> what `auto` prefers there. On one core and in float32 vLLM made 0.8 to 1.0 of the tokens of ours
+"""Kind of device -> what `auto` prefers there. On one core and in float32 vLLM made 0.9 to 1.0 of the tokens of ours
 (`tests/bench_vllm.py`: SmolLM2-135M at batches of 8, 16 and 32)."""
 
 HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
