@@ -170,7 +170,7 @@ def _reward(steps: Sequence[StepRow]) -> dict[str, Any]:
 
 def _evals(reader: TelemetryReader, run: RunRow, name: str) -> list[dict[str, Any]]:
     return [
-        {"step": row.step, "accuracy": row.accuracy, "items": row.items}
+        {"step": row.step, "accuracy": row.accuracy, "items": row.items, "failed": row.failed}
         for row in reader.evals(run.run_id)
         if row.name == name
     ]

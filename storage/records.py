@@ -132,9 +132,11 @@ class EvalRow:
     accuracy: float
     """Share of right answers, 0 to 1."""
     items: int
-    """Items asked."""
+    """Items asked and scored."""
     at: float
     """When it ended, unix seconds."""
+    failed: int | None = None
+    """Items that could not be asked or scored, which are left out; None: an older version did not store it."""
 
     def __post_init__(self) -> None:
         words.require("name of an evaluation", self.name, words.EVAL_NAMES)

@@ -273,6 +273,12 @@ def m010_foretold_gains(db: Database) -> None:
     db.table("leases").add_column("foretold_gain_s", float)
 
 
+@TELEMETRY()
+def m011_failed_items(db: Database) -> None:
+    # A share of right answers says little without how many answers could not be judged.
+    db.table("evals").add_column("failed", int)
+
+
 @CONTROL()
 def m001_commands_and_settings(db: Database) -> None:
     db.table("commands").create(

@@ -163,7 +163,13 @@ def _mean(values: Sequence[float]) -> str:
 def _first_last(evals: Sequence[dict[str, Any]]) -> str:
     if not evals:
         return "-"
-    return f"{evals[0]['accuracy']:.3f} / {evals[-1]['accuracy']:.3f}"
+    ends = [evals[0], evals[-1]]
+    told = " / ".join(f"{end['accuracy']:.3f}" for end in ends)
+    failed = [end.get("failed") or 0 for end in ends]  # a result that an older version stored lacks it
+    if not any(failed):
+        return told
+    parts = (f"{count} of {end['items'] + count}" for count, end in zip(failed, ends, strict=True))
+    return f"{told}, without {' / '.join(parts)} items, which could not be asked or scored"
 
 
 def _throughput(result: dict[str, Any]) -> str:

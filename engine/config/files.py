@@ -29,8 +29,9 @@ def plain_yaml() -> YAML:
 
 
 def _quoted_where_it_must(representer: Any, text: str) -> Any:
-    """A text that begins with a colon is written bare by the library, which then cannot read it."""
-    return representer.represent_scalar("tag:yaml.org,2002:str", text, style='"' if text.startswith(":") else None)
+    """A text that begins with a colon or a question mark is written bare by the library, which then cannot read it."""
+    quotes = '"' if text.startswith((":", "?")) else None
+    return representer.represent_scalar("tag:yaml.org,2002:str", text, style=quotes)
 
 
 def _read_yaml(text: str, *, source: str) -> Any:

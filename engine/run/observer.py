@@ -271,7 +271,14 @@ class Observer:
             self._recorder.log(now, f"{failed}; they are left out.", level="warning")
         if total.items:
             accuracy = total.correct / total.items
-            self._recorder.eval(step=event.step, name=event.name, accuracy=accuracy, items=total.items, at=now)
+            self._recorder.eval(
+                step=event.step,
+                name=event.name,
+                accuracy=accuracy,
+                items=total.items,
+                failed=total.failed,
+                at=now,
+            )
 
     def _checkpoint_saved(self, device: int, event: msg.CheckpointSaved, now: float) -> None:
         self._book.train[device].busy = None

@@ -137,8 +137,10 @@ class Recorder:
     def excluded(self, group: Group, reason: str) -> None:
         self._writer.groups([self._row(group, state="excluded", reason=reason)])
 
-    def eval(self, *, step: int, name: str, accuracy: float, items: int, at: float) -> None:
-        self._writer.eval(EvalRow(run_id=self.run_id, step=step, name=name, accuracy=accuracy, items=items, at=at))
+    def eval(self, *, step: int, name: str, accuracy: float, items: int, failed: int, at: float) -> None:
+        self._writer.eval(
+            EvalRow(run_id=self.run_id, step=step, name=name, accuracy=accuracy, items=items, failed=failed, at=at)
+        )
 
     def _consumed(self, group: Group, version: int) -> GroupRow:
         return self._row(group, state="consumed", step=version + 1, lag=version - group.version)

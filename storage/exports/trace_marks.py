@@ -194,7 +194,8 @@ def _decision(row: DecisionRow) -> Mark:
 
 
 def _eval(row: EvalRow) -> Mark:
-    return row.at, row.name, (("version", row.step), ("accuracy", row.accuracy), ("items", row.items))
+    args = (("version", row.step), ("accuracy", row.accuracy), ("items", row.items), ("failed", row.failed))
+    return row.at, row.name, args
 
 
 def _commands(source: Source) -> Iterator[Mark]:

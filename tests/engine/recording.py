@@ -80,5 +80,5 @@ class RecordingRecorder:
     def excluded(self, group: Any, reason: str) -> None:
         self.excluded_groups.append(group)
 
-    def eval(self, *, step: int, name: str, accuracy: float, items: int, at: float) -> None:
+    def eval(self, *, step: int, name: str, accuracy: float, items: int, failed: int, at: float) -> None:
         self.evals.append((step, name))

@@ -246,6 +246,8 @@ def test_a_job_cannot_be_changed() -> None:
         Job().seed = 3  # type: ignore[misc]
 
 
-def test_a_text_that_begins_with_a_colon_reads_back() -> None:
-    job = parse_job('eval: {control_prefix: ":0"}')
+@pytest.mark.parametrize("text", [":0", "?0", "?", "? a", "?!x"])
+def test_a_text_that_begins_with_a_mark_of_the_language_reads_back(text: str) -> None:
+    job = parse_job(f'eval: {{control_prefix: "{text}"}}\ntask: {{params: {{kind: "{text}"}}}}')
+    assert job.eval.control_prefix == text
     assert parse_job(dump_job(job)) == job

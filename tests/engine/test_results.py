@@ -206,13 +206,25 @@ def test_lags_are_counted_over_the_run_and_the_last_one_as_a_share_of_its_step(s
 
 def test_evaluations_are_listed_by_name_with_their_step(store: Store) -> None:
     for step, name, accuracy in ((0, "held_out", 0.125), (0, "control", 0.5), (20, "held_out", 0.75)):
-        store.writer.eval(EvalRow(run_id=RUN, step=step, name=name, accuracy=accuracy, items=8, at=T0))
+        store.writer.eval(EvalRow(run_id=RUN, step=step, name=name, accuracy=accuracy, items=8, failed=0, at=T0))
     result = store.build()
     assert result["eval"] == [
-        {"step": 0, "accuracy": 0.125, "items": 8},
-        {"step": 20, "accuracy": 0.75, "items": 8},
+        {"step": 0, "accuracy": 0.125, "items": 8, "failed": 0},
+        {"step": 20, "accuracy": 0.75, "items": 8, "failed": 0},
     ]
-    assert result["eval_control"] == [{"step": 0, "accuracy": 0.5, "items": 8}]
+    assert result["eval_control"] == [{"step": 0, "accuracy": 0.5, "items": 8, "failed": 0}]
+
+
+def test_held_out_items_that_could_not_be_scored_stand_beside_the_share_of_the_others(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step, failed in ((0, 4), (20, 0)):
+        row = EvalRow(run_id=RUN, step=step, name="held_out", accuracy=1.0, items=8 - failed, failed=failed, at=T0)
+        store.writer.eval(row)
+    result = store.build()
+    assert [(each["items"], each["failed"]) for each in result["eval"]] == [(4, 4), (8, 0)]
+    show.summary(result)
+    assert "1.000 / 1.000, without 4 of 8 / 0 of 8 items" in capsys.readouterr().out
 
 
 def test_a_publish_time_is_the_median_of_the_steps_that_have_one(store: Store) -> None:
