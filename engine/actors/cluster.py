@@ -22,6 +22,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from engine.actors.channels import Channel, NodeChannel, WorkerChannel
+from engine.config.errors import one_line
 from engine.devices import Report
 from engine.models.memory import available_bytes
 from engine.worker.messages import Command, WorkerSpec
@@ -124,7 +125,7 @@ class RayWorkers:
             return self._lost(channel, f"its process died ({reason})")
         except RayError as error:
             channel.kill()
-            reason = " ".join(str(error).split())[:500]
+            reason = one_line(error, 500)
             return self._lost(channel, f"it could not be asked: {reason}")
         return [Report(run_id=channel.run_id, device=device, delivery=delivery) for device, delivery in deliveries]
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from engine.config.errors import JobError, explain
+from engine.config.errors import JobError, explain, one_line
 from engine.config.job import Job
 from engine.config.profile import ProfileConfig
 from storage.paths import DataDir
@@ -99,7 +99,7 @@ def find(data: DataDir, job: Job) -> Calibration | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, YAMLError, KeyError, TypeError, ValueError) as error:  # JobError is the last
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         sentence = f"is no calibration ({reason}); remove it and calibrate again"
         raise JobError({"": sentence}, source=str(path)) from None
 

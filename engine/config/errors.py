@@ -81,6 +81,11 @@ def written(value: Any) -> str:
     return "a mapping" if isinstance(value, dict) else "a list" if isinstance(value, list) else type(value).__name__
 
 
+def one_line(error: object, most: int = 300) -> str:
+    """What another library says, without line breaks and at most so many characters of it."""
+    return " ".join(str(error).split())[:most]
+
+
 def unknown_key(key: str, known: Iterable[str], *, what: str = "key") -> str:
     """Name the nearest known key, or all of them when none is near. `what`: what such a key is called."""
     known = sorted(known)

@@ -9,7 +9,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from engine.learning.decoding import DecodingBatch
-from engine.learning.prompts import check_length, decode_response, encode_continuation, encode_prompt, end_tokens
+from engine.learning.prompts import decode_response, end_tokens
+from engine.learning.sequences import Tokens
 
 Pick = Callable[[torch.Tensor, np.ndarray, np.ndarray], torch.Tensor]
 """(logits [rows, vocabulary], prompt index of each row, place of the token in its answer) -> tokens int64 [rows]."""
@@ -18,23 +19,17 @@ Pick = Callable[[torch.Tensor, np.ndarray, np.ndarray], torch.Tensor]
 def answer(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[str],
+    prompts: Sequence[Tokens],
     *,
-    prefix: str,
+    opening: Tokens,
     longest: int,
-    longest_prompt: int,
     rows: int,
     pick: Pick,
 ) -> list[str]:
-    """Texts in the order of the prompts, each starting with `prefix` and at most `longest` tokens after it.
+    """Texts in the order of the prompts, each starting with `opening` and at most `longest` tokens after it.
 
-    At most `rows` are in the batch at once; the next question joins as soon as an answer ends. `longest_prompt`: the
-    tokens of a prompt that leave room for an answer. Raises PromptRefused for a longer one, before the first token.
+    At most `rows` are in the batch at once; the next question joins as soon as an answer ends.
     """
-    opening = encode_continuation(tokenizer, prefix)
-    encoded = [encode_prompt(tokenizer, prompt) for prompt in prompts]
-    for prompt_tokens in encoded:
-        check_length(len(prompt_tokens), longest=longest_prompt, response=longest, opening=len(opening))
     endings = end_tokens(model, tokenizer)
     end_ids = np.array(sorted(endings))
     tokens = np.zeros((len(prompts), longest), dtype=np.int32)
@@ -45,7 +40,7 @@ def answer(
     while joined < len(prompts) or len(held):
         new = range(joined, min(len(prompts), joined + rows - len(held)))
         for index in new:
-            batch.join(np.concatenate([encoded[index], opening]), copies=1)
+            batch.join(np.concatenate([prompts[index], opening]), copies=1)
         held, joined = np.concatenate([held, np.array(new, dtype=np.int64)]), joined + len(new)
         chosen = pick(batch.forward(), held, counts[held])
         batch.feed(chosen)

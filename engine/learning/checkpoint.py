@@ -21,11 +21,11 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from engine.config.errors import one_line
 from engine.learning.lora import ADAPTER_FILE, has_adapter, load_adapter, save_merged
 from engine.learning.weights import Vector, check_fits, flatten, load_flat, not_finite
 from engine.learning.whole_folder import whole_folder
-
-INDEX = "model.safetensors.index.json"
+from engine.models.files import weight_files
 
 FORMAT = 1
 """Of trainer.json and optimizer.pt; another number is refused rather than guessed at."""
@@ -100,7 +100,7 @@ def _reading(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        reason = one_line(error) or type(error).__name__
         raise ValueError(f"{name} cannot be used: {reason}") from error
 
 
@@ -130,24 +130,15 @@ def _load_weights(folder: Path, model: PreTrainedModel) -> None:
         load_adapter(state, model)
         return
     state = {}
-    for name in _weight_files(folder):
-        with _reading(name):
-            part = load_file(folder / name)
+    for file in weight_files(folder, "its model"):
+        with _reading(file.name):
+            part = load_file(file)
             _check_finite(part)
         state |= part
     missing, unexpected = model.load_state_dict(state, strict=False)
     foreign = set(missing) - set(getattr(model, "all_tied_weights_keys", None) or ())
     if foreign or unexpected:
         raise ValueError(f"its weights are not the model's: {sorted([*foreign, *unexpected])[:3]}")
-
-
-def _weight_files(folder: Path) -> list[str]:
-    """A large model is saved in several."""
-    if not (folder / INDEX).exists():
-        return ["model.safetensors"]
-    with _reading(INDEX):
-        placed = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        return sorted(set(placed.values()))
 
 
 def _check_finite(state: dict[str, Any]) -> None:

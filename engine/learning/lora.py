@@ -16,6 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from engine.config import LoraConfig
+from engine.config.errors import one_line
 from engine.models.source import LORA_INSTALL, needs_package
 
 ADAPTER = "default"
@@ -56,7 +57,7 @@ def add_adapter(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Non
             model.add_adapter(wanted)
     except ValueError as error:
         raise ValueError(
-            f"model.lora.targets {config.targets!r} cannot be adapted: {' '.join(str(error).split())[:200]}; {allowed}"
+            f"model.lora.targets {config.targets!r} cannot be adapted: {one_line(error, 200)}; {allowed}"
         ) from error
     for parameter in model.parameters():
         if parameter.requires_grad:

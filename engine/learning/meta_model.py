@@ -22,6 +22,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging
 
+from engine.config.errors import one_line
 from engine.models.files import ModelFiles, read_config, weight_files
 
 ALLOWED = "allowed: a causal language model (a decoder alone), such as one of type llama, qwen3 or gpt2"
@@ -63,7 +64,7 @@ def model_config(folder: Path, where: str) -> PretrainedConfig:
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the library raises its own, and whatever a wrong value runs into
-        raise ValueError(f"{where}: config.json cannot be used: {_line(error)}") from error
+        raise ValueError(f"{where}: config.json cannot be used: {one_line(error)}") from error
     if config.is_encoder_decoder:
         raise ValueError(f"{where}: model_type {kind!r} is an encoder with a decoder; {ALLOWED}")
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -77,7 +78,7 @@ def meta_model(config: PretrainedConfig, where: str) -> PreTrainedModel:
         with torch.device("meta"):
             model: PreTrainedModel = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except Exception as error:  # the library raises its own, and whatever a wrong value runs into
-        raise ValueError(f"{where}: no model can be made of its config.json: {_line(error)}") from error
+        raise ValueError(f"{where}: no model can be made of its config.json: {one_line(error)}") from error
     text = model.config.get_text_config(decoder=True)  # some decoders set what their file leaves open
     sees_all = getattr(text, "use_bidirectional_attention", None) in (True, "all")
     encoder = getattr(text, "is_decoder", None) is False and text.model_type not in CAUSAL_TYPES
@@ -155,7 +156,7 @@ def _place(model: PreTrainedModel, stored: Mapping[str, tuple[int, ...]], where:
     if info.conversion_errors:
         name, reason = min(info.conversion_errors.items())
         raise ValueError(
-            f"{where}: its weights cannot be brought into the model's form, such as {name}: {_line(reason)}"
+            f"{where}: its weights cannot be brought into the model's form, such as {name}: {one_line(reason)}"
         )
     return placed_of(info.to_dict())
 
@@ -179,9 +180,5 @@ def _pickled_shapes(folder: Path, where: str) -> dict[str, tuple[int, ...]]:
             state = torch.load(file, map_location="meta", weights_only=True)
             shapes |= {str(name): tuple(tensor.shape) for name, tensor in state.items()}
         except Exception as error:  # pickle, zip and torch raise their own
-            raise ValueError(f"{where}: {file.name} cannot be read: {_line(error)}") from error
+            raise ValueError(f"{where}: {file.name} cannot be read: {one_line(error)}") from error
     return shapes
-
-
-def _line(error: object) -> str:
-    return " ".join(str(error).split())[:300]

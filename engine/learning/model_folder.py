@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from engine.config.errors import one_line
 from engine.learning.kv_window import check_supported
 from engine.learning.meta_model import (
     check_causal,
@@ -37,7 +38,7 @@ def load_folder(folder: Path, *, dtype: torch.dtype) -> tuple[PreTrainedModel, P
             folder, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
         )
     except Exception as error:  # the library raises its own, torch's, safetensors' and the system's
-        raise ValueError(f"{where} does not load: {' '.join(str(error).split())[:500]}") from error
+        raise ValueError(f"{where} does not load: {one_line(error, 500)}") from error
     model: PreTrainedModel = loaded[0]
     check_placed(placed_of(loaded[1]), (), model.config, where)
     if found := not_finite(model.named_parameters()):
@@ -63,7 +64,7 @@ def try_folder(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the library raises its own, and whatever a broken file runs into
-        raise ValueError(f"{where}: its tokenizer does not load: {' '.join(str(error).split())[:300]}") from error
+        raise ValueError(f"{where}: its tokenizer does not load: {one_line(error)}") from error
     return model, tokenizer, fit(model, tokenizer, where)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jinja2 import TemplateError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from engine.config.errors import one_line
 from engine.config.task import SLOT
 from engine.learning.sequences import Tokens
 
@@ -75,7 +76,7 @@ def _templated(tokenizer: PreTrainedTokenizerBase, question: str, *, tokenize: b
     try:
         return tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=tokenize, return_dict=False)
     except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error)
         raise PromptRefused(
             NOT_ENCODED, f"model.source: its chat template cannot be used ({reason}); {ALLOWED}"
         ) from error

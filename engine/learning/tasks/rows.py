@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.allowed_paths import resolve_in
+from engine.config.errors import one_line
 
 MAX_FILE_BYTES = 2_000_000_000
 """All rows are kept in memory, by every worker: a larger file is for a machine that this version is not made for."""
@@ -125,7 +126,7 @@ def _parquet(path: Path) -> list[Row]:
     try:
         found = pyarrow.parquet.read_table(path).to_pylist()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise _Unreadable(f"is no Parquet file that can be read: {_one_line(error)}") from error
+        raise _Unreadable(f"is no Parquet file that can be read: {one_line(error)}") from error
     return _numbered(found)
 
 
@@ -147,7 +148,7 @@ def _from_hub(name: str, params: Mapping[str, Any], roots: Sequence[Path]) -> li
             return _numbered(_loaded(datasets, name, folder, split, options))
     except Exception as error:  # the library raises nearly anything for a data set that is not there
         where = "" if folder is not None else "; without a network only what was downloaded before can be read"
-        reason = f"the hub does not answer ({silence})" if silence else f"{type(error).__name__}: {_one_line(error)}"
+        reason = f"the hub does not answer ({silence})" if silence else f"{type(error).__name__}: {one_line(error)}"
         raise _Unreadable(f"split {split!r} cannot be loaded: {reason}{where}") from error
 
 
@@ -168,11 +169,11 @@ def _silence_of_the_hub(name: str) -> str | None:
     except HfHubHTTPError as error:
         code = error.response.status_code
         # a busy or broken hub is one that the library would ask again and again
-        return _one_line(error) if code in (408, 429) or code >= 500 else None
+        return one_line(error) if code in (408, 429) or code >= 500 else None
     except ValueError:  # a name that cannot be one
         return None
     except Exception as error:  # its own errors, its HTTP library's and the system's
-        return f"{type(error).__name__}: {_one_line(error)}"
+        return f"{type(error).__name__}: {one_line(error)}"
     return None
 
 
@@ -196,7 +197,3 @@ def _quiet(datasets: Any, *, offline: bool) -> Iterator[None]:
 
 def _numbered(found: Any) -> list[Row]:
     return [Row(place=f"row {number}", values=values) for number, values in enumerate(found, start=1)]
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from engine.config.errors import one_line
 from engine.learning.vllm.process import import_vllm, keeping_threads
 from engine.learning.vllm.step_engine import Generated, Pick
 
@@ -85,7 +86,7 @@ class InProcessEngine:
                     disable_log_stats=True,
                 )
             except (ValueError, NotImplementedError, RuntimeError) as error:
-                text = " ".join(str(error).split())[:500]
+                text = one_line(error, 500)
                 raise ValueError(f"devices.rollouter vllm: vLLM does not take the model: {text}") from error
         self._llm = llm
         self._engine: Any = llm.llm_engine

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import torch
 
+from engine.config.errors import one_line
 from engine.learning.vllm.installed import distribution, extra_for, import_problem
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ def import_vllm() -> float:
         import vllm
         import vllm._custom_ops as ops
     except (ImportError, RuntimeError, OSError) as error:
-        why = import_problem() or " ".join(str(error).split())[:300]
+        why = import_problem() or one_line(error)
         raise ValueError(f"devices.rollouter vllm: vLLM does not import: {why}; see bidirl doctor") from error
     # packed copies of the linear weights would not see an update of what they were packed from, and a tied output
     # layer would silently keep the old one; without them the weights stay where they are, and are what is used
